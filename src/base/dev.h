@@ -1,0 +1,51 @@
+/* base/dev.h -- a device: memory, queues, events. Everything above is device-blind.
+ *
+ * A queue runs what is put on it in order (a CUDA stream; on the CPU each call completes before it returns). An event
+ * marks a point of a queue; the difference of two is device time. One file per kind (dev_cpu.c, later dev_cuda.c), each
+ * exporting one const struct dev_ops; dev.c holds the table.
+ */
+#ifndef SPTUNE_BASE_DEV_H
+#define SPTUNE_BASE_DEV_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum dev_kind { DEV_CPU, DEV_CUDA };
+
+struct dev;       /* owned handle */
+struct dev_queue; /* belongs to a dev, destroyed before it */
+struct dev_event;
+
+/* index: which device of that kind this process uses (0 on the CPU). An absent kind is STATUS_ABSENT. */
+enum status dev_open(enum dev_kind kind, int index, struct dev **out);
+void dev_close(struct dev *dev);
+enum dev_kind dev_kind_of(const struct dev *dev);
+const char *dev_kind_name(enum dev_kind kind); /* "cpu" */
+enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
+
+enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out); /* MEM_ALIGN aligned, zeroed */
+void dev_free(struct dev *dev, void *memory);
+
+enum status dev_queue_create(struct dev *dev, struct dev_queue **out);
+void dev_queue_destroy(struct dev_queue *queue);
+/* dst and src may each be host or device memory. */
+enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
+enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes);
+enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns);
+
+enum status dev_event_create(struct dev *dev, struct dev_event **out);
+void dev_event_destroy(struct dev_event *event);
+enum status dev_event_record(struct dev_event *event, struct dev_queue *queue);
+enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event); /* the queue waits for the event */
+enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

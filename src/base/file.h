@@ -1,0 +1,22 @@
+/* base/file.h -- whole files, in and out, never half-written. */
+#ifndef SPTUNE_BASE_FILE_H
+#define SPTUNE_BASE_FILE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Read all of `path` ("-" is stdin), at most `limit` bytes; NUL-terminated, free() releases. Missing, a directory, unreadable,
+ * too large: STATUS_USAGE naming the path. */
+enum status file_read(const char *path, size_t limit, char **out, size_t *out_len);
+/* Write to a temporary file beside it, fsync, rename: the old file or the new one, never a half. STATUS_IO (full disk). */
+enum status file_write(const char *path, const char *bytes, size_t len);
+enum status file_make_dirs(const char *path);
+bool file_exists(const char *path);
+/* Lower-case hex SHA-256 of bytes into hex[65]. */
+void file_sha256(const void *bytes, size_t len, char hex[65]);
+/* $XDG_DATA_HOME/sptune, else ~/.local/share/sptune. */
+enum status file_data_dir(char *buf, size_t size);
+
+#endif

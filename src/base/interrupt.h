@@ -1,0 +1,12 @@
+/* base/interrupt.h -- Ctrl-C and SIGTERM: once means finish with the best answer held, twice means stop at once. */
+#ifndef SPTUNE_BASE_INTERRUPT_H
+#define SPTUNE_BASE_INTERRUPT_H
+
+#include "base/status.h"
+
+void interrupt_setup(void);   /* the process that decides (rank 0, or a process without ranks) */
+void interrupt_ignore(void);  /* the other ranks: rank 0 decides for them */
+int interrupt_pending(void);  /* 0, SIGINT or SIGTERM */
+enum status interrupt_status(void); /* STATUS_OK, STATUS_INTERRUPTED or STATUS_TERMINATED */
+
+#endif

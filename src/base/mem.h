@@ -1,0 +1,24 @@
+/* base/mem.h -- checked sizes and aligned host memory.
+ *
+ * Sizes that come from a user are multiplied with mem_mul: an absurd product is STATUS_USAGE, never a wrap-around.
+ */
+#ifndef SPTUNE_BASE_MEM_H
+#define SPTUNE_BASE_MEM_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MEM_ALIGN = 64 }; /* one cache line, one AVX-512 register */
+
+/* `what` names the thing for the message ("attention workspace"). Zeroed. free() releases it. bytes 0 gives a valid pointer. */
+enum status mem_alloc(size_t bytes, const char *what, void **out);
+/* Grow an array of `elem` bytes to hold at least `need` elements; *cap and *array are updated. */
+enum status mem_grow(void **array, size_t *cap, size_t need, size_t elem);
+/* a * b for non-negative values; STATUS_USAGE naming `what` beyond INT64_MAX. */
+enum status mem_mul(int64_t a, int64_t b, const char *what, int64_t *out);
+/* Bytes that can still be allocated here: min(cgroup v1 or v2 limit minus use, MemAvailable). */
+enum status mem_available(int64_t *out_bytes);
+
+#endif

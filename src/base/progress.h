@@ -1,0 +1,17 @@
+/* base/progress.h -- one line on stderr: what runs, how far, time left.
+ *
+ * auto: a line redrawn in place on a terminal, else plain lines at most every 10 s; plain: lines; none: silence. */
+#ifndef SPTUNE_BASE_PROGRESS_H
+#define SPTUNE_BASE_PROGRESS_H
+
+#include <stdint.h>
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };
+
+void progress_setup(enum progress_mode mode);
+void progress_begin(const char *what, int total); /* total 0: unknown */
+/* done of total; left_us < 0: estimate from the pace so far. */
+void progress_step(int done, const char *label, int64_t left_us);
+void progress_end(void);
+
+#endif
