@@ -1,0 +1,58 @@
+/* comm/comm.h -- ranks that exchange data: the job, and groups of it.
+ *
+ * A comm is a group of ranks over one transport; comm_open gives the whole job, comm_split consecutive or strided groups of it.
+ * Handles are owned; groups are closed before the job. Collectives run on `queue`, return when done on the CPU, have a deadline
+ * and end with STATUS_PEER when a rank dies. Counts are bytes or elements as named. In place only where said.
+ */
+#ifndef SPTUNE_COMM_COMM_H
+#define SPTUNE_COMM_COMM_H
+
+#include "base/dev.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "comm/boot.h"
+#include "comm/transport.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct comm;
+
+/* transport: a name from transports[]; prefer: see transport.h. Collective. */
+enum status comm_open(struct boot *boot, struct dev *dev, const char *transport, const char *prefer, struct comm **out);
+/* Collective over `parent`: ranks with one color form a group, ordered by key, then by parent rank. */
+enum status comm_split(struct comm *parent, int color, int key, struct comm **out);
+void comm_close(struct comm *comm);
+
+int comm_rank(const struct comm *comm);
+int comm_size(const struct comm *comm);
+int comm_job_rank(const struct comm *comm, int rank); /* rank in the job of a group's rank */
+struct boot *comm_boot(const struct comm *comm);
+struct dev *comm_dev(const struct comm *comm);
+const char *comm_transport(const struct comm *comm); /* what really carries data: "ucx posix shm" */
+
+void comm_set_deadline(struct comm *comm, int64_t after_us); /* per operation, default 30 s */
+
+/* send and recv: size * bytes each, block r to and from rank r, own block copied. */
+enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
+/* Per-peer pointers and sizes; own entry copied. */
+enum status comm_alltoallv(struct comm *comm, const void *const *send, const size_t *send_bytes, void *const *recv,
+                           const size_t *recv_bytes, struct dev_queue *queue);
+/* recv: size * bytes in rank order. */
+enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
+/* send: size * elems; recv: elems; sums in fp32 in rank order, rounded once. scratch: size * elems * dtype bytes. */
+enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                                void *scratch, struct dev_queue *queue);
+/* In place; elems need not divide by size. scratch: comm_allreduce_scratch bytes. */
+size_t comm_allreduce_scratch(const struct comm *comm, int64_t elems, enum dtype dtype);
+enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
+                           struct dev_queue *queue);
+enum status comm_sendrecv(struct comm *comm, const void *send, int to, void *recv, int from, size_t bytes,
+                          struct dev_queue *queue);
+enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, struct dev_queue *queue);
+/* Dissemination barrier over the transport: aligns ranks within about a message latency before a timed operation. */
+enum status comm_barrier(struct comm *comm, struct dev_queue *queue);
+/* max over ranks of n doubles, in place, on every rank: times of timed operations. */
+enum status comm_max(struct comm *comm, double *values, int n);
+
+#endif

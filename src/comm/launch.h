@@ -1,0 +1,49 @@
+/* comm/launch.h -- which rank this process is, and who started it.
+ *
+ * Without a launcher, launch_fork starts n ranks on this host and supervises them: the parent holds no CUDA, UCX or
+ * SQLite; ranks die with it; when a rank dies the others get a grace period, then SIGKILL. A launcher is one file
+ * exporting one const struct launcher and one row in launchers[] (launch.c); later ones (Open MPI, Slurm, torchrun,
+ * PMIx) only fill struct launch from their environment.
+ */
+#ifndef SPTUNE_COMM_LAUNCH_H
+#define SPTUNE_COMM_LAUNCH_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct launch {
+    int rank, size;
+    int local_rank, local_size;
+    char node[96];        /* the launcher's node id, "" when it has none */
+    char root[128];       /* host:port where rank 0 listens */
+    int listen_fd;        /* rank 0 under fork: already listening; else -1 */
+    char token[33];       /* per-job secret, 32 hex digits */
+    char rule[96];        /* which rule fired: "fork of 2 ranks" */
+};
+
+struct launcher {
+    const char *name;
+    /* STATUS_OK with *found = false when this launcher is not the one around. */
+    enum status (*detect)(struct launch *out, bool *found);
+};
+extern const struct launcher *const launchers[]; /* NULL-terminated, in order of precedence; fork is not among them */
+
+/* The launcher around this process, if any. */
+enum status launch_detect(struct launch *out, bool *found);
+
+struct launch_report {
+    int exit_code;       /* of the job: rank 0's own, or 4 when a rank died */
+    int failed_rank;     /* first rank that died of a signal or left without being told, -1 none */
+    int signal;          /* its signal, 0 when it exited */
+    bool root_spoke;     /* rank 0 ended by itself (it has printed); false: the parent must print the error */
+};
+
+/* Fork n ranks that run rank_main(launch, arg) and exit with its result. cpus[r]: CPU list to bind rank r to, NULL or ""
+ * for no binding. Returns in the parent only, when every rank has ended and been reaped; no process, socket or shared
+ * memory stays. SIGINT and SIGTERM go to rank 0 (it decides; twice means kill). Grace after a death: 5 s. */
+typedef int (*launch_rank_main)(const struct launch *launch, void *arg);
+enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, void *arg, struct launch_report *out);
+
+#endif

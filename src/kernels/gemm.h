@@ -1,0 +1,30 @@
+/* kernels/gemm.h -- C = A B on one device, for the linear layers of a block and their rate. OpenBLAS on the CPU.
+ *
+ * Row-major: a [m][k], b [k][n] (or [n][k] when trans_b, as weights are stored), c [m][n] fp32 on the CPU for every dtype of a and b:
+ * bf16 and fp16 operands are widened panel by panel into workspace (gemm_workspace bytes). FLOPs: 2 m n k.
+ */
+#ifndef SPTUNE_KERNELS_GEMM_H
+#define SPTUNE_KERNELS_GEMM_H
+
+#include "base/dev.h"
+#include "base/dtype.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gemm_shape {
+    int64_t m, n, k;
+    enum dtype dtype;
+    bool trans_a, trans_b; /* a is [k][m]; b is [n][k] */
+};
+
+size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape);
+enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
+                     void *workspace, struct dev_queue *queue);
+/* What computes: "openblas 0.3.21 <core>". Threads per process are set to n once, before the first call. */
+const char *gemm_name(enum dev_kind dev);
+void gemm_set_threads(int n);
+
+#endif

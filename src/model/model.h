@@ -1,0 +1,66 @@
+/* model/model.h -- what a HuggingFace config.json means: shapes, counts, legal sp sizes.
+ *
+ * A model is a plain value. The reader names and refuses an unknown model_type, and a known key whose value changes
+ * shapes that we do not model; other keys are ignored. null is absent; whole floats are integers. A reader is one row
+ * of model_families (family.c): model_type, aliases of the GPT-2 kind, quirks.
+ *
+ *     struct model model;
+ *     TRY(model_load("llama-3-8b", &model));           // file, directory, shipped name, or hub id in the local cache
+ *     struct verdict v = model_sp(&model, 8, 8);       // sp 8 of 8 processes
+ *
+ * Parameter counts are exact for dense models (embedding once when tied).
+ */
+#ifndef SPTUNE_MODEL_MODEL_H
+#define SPTUNE_MODEL_MODEL_H
+
+#include "base/json.h"
+#include "base/status.h"
+#include "base/verdict.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model {
+    char name[128];     /* as asked for: shipped name, file's directory or hub id */
+    char type[48];      /* model_type */
+    int layers;
+    int64_t hidden;
+    int heads, kv_heads;
+    int head_dim;       /* of q and k */
+    int head_dim_v;     /* of v and o; equal to head_dim except for latent attention (MLA) */
+    int64_t ffn;        /* dense MLP width; for MoE the width of one expert */
+    bool gated;         /* gate and up projections (SwiGLU, GeGLU), else one up projection */
+    int64_t vocab;
+    bool tied;          /* lm_head is the embedding */
+    int64_t window;     /* sliding window in tokens, 0 when none */
+    int window_layers;  /* how many layers use it */
+    int experts, experts_per_token; /* 0 for dense */
+    int64_t max_positions;
+    bool qkv_bias, o_bias, mlp_bias, qk_norm;
+    int64_t params;           /* all */
+    int64_t params_layer;     /* one (largest) transformer layer: the unit ZeRO-3 gathers */
+    int64_t params_embedding; /* embedding table (= lm_head when tied) */
+    int64_t params_active;    /* used per token; params for dense models */
+    bool params_exact;        /* false where the family's count is an estimate; the screen says so */
+};
+
+enum status model_load(const char *config, struct model *out);
+/* The text of a config.json; `where` names it in messages. */
+enum status model_parse(const char *text, size_t len, const char *where, struct model *out);
+/* Heads only: `tune --heads --kv-heads --head-dim`; layers 1, no ffn, no vocab. */
+enum status model_from_heads(int heads, int kv_heads, int head_dim, struct model *out);
+
+/* May `sp` split this model's attention on `world` processes? world 0: any. The rule: heads % sp == 0, and
+ * kv_heads % sp == 0 or sp % kv_heads == 0, and world % sp == 0. nearest: legal sizes below and above (0: none). */
+struct verdict model_sp(const struct model *model, int sp, int world);
+/* The same from bare head counts; sp module and reader share it. */
+struct verdict model_sp_heads(int heads, int kv_heads, int sp, int world);
+/* KV heads each rank holds after the exchange: kv_heads/sp, or 1 when replicated; copies: sp/kv_heads or 1. */
+int model_kv_local(int kv_heads, int sp);
+int model_kv_copies(int kv_heads, int sp);
+
+/* Shipped configurations, values only; NULL-terminated names. */
+const char *const *model_shipped(void);
+json_t *model_to_json(const struct model *model, int world, const struct json_envelope *envelope); /* sptune.model/1 */
+
+#endif
