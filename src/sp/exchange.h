@@ -1,0 +1,71 @@
+/* sp/exchange.h -- the all-to-all plus the change of layout, one file per way of doing it.
+ *
+ *   sequence side  [B][S/P][heads][D]      every head of my S/P tokens
+ *   head side      [B][S][local][D]        my heads of all tokens; token stride head_stride elements, so that a chunk of heads
+ *                                          lands inside a wider buffer
+ * TO_HEADS moves sequence side -> head side, TO_SEQ the other way. Rank r owns heads r*local .. of q and o; of k and v the
+ * kv_heads/P heads from r*kv_heads/P on, or with P > kv_heads the one head floor(r*kv_heads/P), held by P/kv_heads ranks.
+ * TO_SEQ of a replicated tensor sums the copies in fp32 in rank order and rounds once (the gradients of k and v).
+ * Data travels in the storage dtype. Blocks of tokens arrive in rank order, which is sequence order.
+ *
+ * Buffers of both sides come from exchange->alloc (collective: same order and sizes on every rank), so that a way of moving data that
+ * needs mapped memory can provide it.
+ */
+#ifndef SPTUNE_SP_EXCHANGE_H
+#define SPTUNE_SP_EXCHANGE_H
+
+#include "base/dev.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/verdict.h"
+#include "comm/comm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum exchange_direction { EXCHANGE_TO_HEADS, EXCHANGE_TO_SEQ };
+enum { EXCHANGE_TENSORS_MAX = 3 }; /* q, k, v */
+
+struct exchange_tensor {
+    void *seq;       /* read by TO_HEADS, written by TO_SEQ */
+    void *head;      /* written by TO_HEADS, read by TO_SEQ; points at local head `first` of token 0 */
+    int heads;       /* all heads of this tensor */
+    int local;       /* heads each rank holds on the head side: heads/P, or 1 when replicated */
+    int first, count; /* which of the local heads move now */
+    int dim;         /* D elements */
+    int64_t head_stride; /* elements between tokens on the head side */
+    bool sum;        /* TO_SEQ with copies: add them */
+};
+
+struct exchange_shape {
+    int64_t batch;
+    int64_t seq_local; /* S/P */
+    enum dtype dtype;
+    int64_t row_elems_max; /* largest sum over tensors of heads-per-peer * D in one call, for staging */
+};
+
+struct exchange {
+    const char *name;
+    enum dev_kind dev;
+    int tensors_together; /* 1: tensors move one after another, each with its own all-to-all; 3: q, k, v in one */
+    const char *about;    /* one line for lists */
+    struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group);
+    enum status (*create)(const struct exchange_shape *shape, struct comm *group, void **state); /* collective */
+    void (*destroy)(void *state);
+    enum status (*alloc)(void *state, size_t bytes, const char *what, void **out); /* collective */
+    void (*free)(void *state, void *memory);
+    enum status (*run)(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
+                       struct dev_queue *queue); /* collective */
+    /* Phases of the last run in microseconds: pack, transfer, unpack; 0 where a phase does not exist. */
+    void (*phases)(void *state, double *pack_us, double *transfer_us, double *unpack_us);
+};
+
+extern const struct exchange *const exchanges[]; /* NULL-terminated */
+const struct exchange *exchange_find(const char *name);
+
+/* First global head that `rank` of P holds on the head side. */
+int exchange_first_head(int heads, int local, int rank);
+/* Bytes of one rank's send buffer, own block included (nccl-tests' "size"), of one tensor moving `count` local heads. */
+int64_t exchange_bytes(const struct exchange_shape *shape, int group_size, int count, int dim);
+
+#endif

@@ -1,0 +1,52 @@
+/* sp/exec.h -- a plan bound to buffers: one attention layer under sequence parallelism, forward and backward.
+ *
+ * Collective over the sp group. Owns its buffers; the caller fills and reads the sequence side through exec_tensors. Destroyed
+ * after use. Forward: for each chunk, exchange q (and k, v on the first chunk that needs them) in, attention, exchange o out. Backward:
+ * do in, attention backward, dq out; dk and dv out once complete. Softmax statistics are kept from forward.
+ *
+ *     TRY(exec_create(&problem, &plan, group, dev, &exec));
+ *     const struct exec_tensors *t = exec_tensors(exec);   // fill t->q, t->k, t->v, t->d_o
+ *     TRY(exec_forward(exec, queue)); TRY(exec_backward(exec, queue));
+ */
+#ifndef SPTUNE_SP_EXEC_H
+#define SPTUNE_SP_EXEC_H
+
+#include "comm/comm.h"
+#include "sp/plan.h"
+#include "sp/problem.h"
+
+struct exec;
+
+/* Sequence side of this rank, contiguous: q, o, d_o, dq [B][S/P][heads][D]; k, v, dk, dv [B][S/P][kv_heads][D]. */
+struct exec_tensors {
+    int64_t seq_local, seq; /* padded */
+    void *q, *k, *v, *o, *d_o, *dq, *dk, *dv;
+    size_t q_bytes, k_bytes, v_bytes, o_bytes;
+};
+
+/* Device time of the last forward or backward, microseconds, this rank. exposed: time the compute waited for exchange. */
+struct exec_times {
+    double exchange_in_us, attention_us, exchange_out_us, exposed_us;
+};
+
+enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,
+                        struct exec **out);
+void exec_destroy(struct exec *exec);
+const struct exec_tensors *exec_tensors(const struct exec *exec);
+enum status exec_forward(struct exec *exec, struct dev_queue *queue);
+enum status exec_backward(struct exec *exec, struct dev_queue *queue);
+/* The parts alone, for `bench exchange` and `bench attention`: in or out of all chunks without attention, and the reverse. */
+enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue);
+enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue);
+const struct exec_times *exec_times(const struct exec *exec);
+/* The head side, for checks of the middle layout: NULL-safe views of q, k, v after exchange in, o before exchange out. */
+struct exec_middle {
+    const void *q, *k, *v, *o;
+    int heads, kv_heads;       /* local */
+    int head_first, kv_first;  /* global index of local head 0 */
+};
+struct exec_middle exec_middle(const struct exec *exec);
+/* Bytes this exec allocated, for the memory model's tests. */
+int64_t exec_bytes(const struct exec *exec);
+
+#endif

@@ -1,0 +1,95 @@
+/* sp/plan.h -- how a job runs a problem: sizes, exchange, kernel, and what training adds. A plain value without pointers.
+ *
+ * plan_check says yes or which rule forbids it; plan_enumerate visits every plan of a space with its verdict. Text form:
+ * "ulysses sp=4 dp_shard=2 dp_replicate=1 tp=1 packed cpu chunks=1 zero=3 mb=1 acc=1 ckpt=full offload=none loss=plain mlp=plain".
+ *
+ * sp groups are consecutive ranks; order[] maps ranks to devices when that is not the identity.
+ */
+#ifndef SPTUNE_SP_PLAN_H
+#define SPTUNE_SP_PLAN_H
+
+#include "base/dev.h"
+#include "base/verdict.h"
+#include "sp/problem.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLAN_METHOD_LIST(X) X(ULYSSES, "ulysses") X(RING, "ring") X(SPLIT_GATHER, "split_gather") X(ULYSSES_RING, "ulysses+ring")
+#define PLAN_CHECKPOINTING_LIST(X) X(NONE, "none") X(FULL, "full") X(OFFLOAD, "offload")
+#define PLAN_OFFLOAD_LIST(X) X(NONE, "none") X(OPTIMIZER, "optimizer") X(PARAMS, "params")
+#define PLAN_LOSS_LIST(X) X(PLAIN, "plain") X(TILED, "tiled") X(FUSED, "fused")
+#define PLAN_MLP_LIST(X) X(PLAIN, "plain") X(TILED, "tiled")
+
+#define PLAN_ENUM_METHOD(name, text) PLAN_METHOD_##name,
+#define PLAN_ENUM_CHECKPOINTING(name, text) PLAN_CHECKPOINTING_##name,
+#define PLAN_ENUM_OFFLOAD(name, text) PLAN_OFFLOAD_##name,
+#define PLAN_ENUM_LOSS(name, text) PLAN_LOSS_##name,
+#define PLAN_ENUM_MLP(name, text) PLAN_MLP_##name,
+enum plan_method { PLAN_METHOD_LIST(PLAN_ENUM_METHOD) PLAN_METHOD_COUNT };
+enum plan_checkpointing { PLAN_CHECKPOINTING_LIST(PLAN_ENUM_CHECKPOINTING) PLAN_CHECKPOINTING_COUNT };
+enum plan_offload { PLAN_OFFLOAD_LIST(PLAN_ENUM_OFFLOAD) PLAN_OFFLOAD_COUNT };
+enum plan_loss { PLAN_LOSS_LIST(PLAN_ENUM_LOSS) PLAN_LOSS_COUNT };
+enum plan_mlp { PLAN_MLP_LIST(PLAN_ENUM_MLP) PLAN_MLP_COUNT };
+
+enum { PLAN_NAME = 32, PLAN_ORDER_MAX = 256, PLAN_TEXT = 320, PLAN_LIST_MAX = 64 };
+
+struct plan {
+    enum plan_method method;
+    int sp, dp_shard, dp_replicate, tp; /* product = world */
+    int order_n;                        /* 0: rank r on device r */
+    int16_t order[PLAN_ORDER_MAX];
+    char exchange[PLAN_NAME];  /* a name from exchanges[] */
+    char attention[PLAN_NAME]; /* a name from attentions[], or a target's class when nothing stands in for it here */
+    int chunks;                /* head groups per rank whose exchange and attention alternate; 1 = no chunking */
+    int zero_stage;            /* 0..3 */
+    int64_t micro_batch, accumulate;
+    enum plan_checkpointing checkpointing;
+    enum plan_offload offload;
+    enum plan_loss loss;
+    enum plan_mlp mlp;
+};
+
+const char *plan_method_name(enum plan_method method);
+const char *plan_checkpointing_name(enum plan_checkpointing checkpointing);
+const char *plan_offload_name(enum plan_offload offload);
+const char *plan_loss_name(enum plan_loss loss);
+const char *plan_mlp_name(enum plan_mlp mlp);
+
+void plan_default(struct plan *out); /* ulysses, all sizes 1, packed, cpu, zero 3, no memory savers */
+char *plan_text(const struct plan *plan, char buf[PLAN_TEXT]);
+char *plan_hash(const struct plan *plan, char buf[17]); /* of the text and the order */
+enum status plan_parse(const char *text, struct plan *out);
+/* Contiguous local heads of `chunk`: [*first, *first + *count) of the heads/sp on each rank. */
+void plan_chunk(const struct problem *problem, const struct plan *plan, int chunk, int *first, int *count);
+
+/* Shape, product, kernel and exchange rules on devices of `dev`. Target rules are target_check (target.h), memory is work. */
+struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
+
+/* What is searched. A count of 0 means: every legal (sp) or the default (others). */
+struct plan_space {
+    enum dev_kind dev;
+    struct plan base;                 /* values of what is not searched */
+    int nsp;
+    int sp[PLAN_LIST_MAX];
+    int nexchange;
+    char exchange[PLAN_LIST_MAX][PLAN_NAME];
+    int nattention;
+    char attention[PLAN_LIST_MAX][PLAN_NAME];
+    int nchunks;
+    int chunks[PLAN_LIST_MAX];
+    int nzero;
+    int zero[4];
+    int ncheckpointing;
+    enum plan_checkpointing checkpointing[PLAN_CHECKPOINTING_COUNT];
+    int noffload;
+    enum plan_offload offload[PLAN_OFFLOAD_COUNT];
+    int nloss;
+    enum plan_loss loss[PLAN_LOSS_COUNT];
+};
+
+/* sp = 0 entries: every divisor of world, illegal ones included so that they can be explained. Stops at the first non-OK. */
+typedef enum status (*plan_visit)(void *arg, const struct plan *plan, const struct verdict *verdict);
+enum status plan_enumerate(const struct problem *problem, const struct plan_space *space, plan_visit visit, void *arg);
+
+#endif

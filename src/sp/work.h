@@ -1,0 +1,78 @@
+/* sp/work.h -- what a step costs, as pure functions of (model, problem, plan, target): bytes, FLOPs, memory by term.
+ *
+ * Reports, models, tuner and harness all use these. Bytes and FLOPs are per rank. docs/models.md derives every formula; the
+ * sources are named in work_*.c. s = B * S/P local tokens, N = P (sp), W = world.
+ */
+#ifndef SPTUNE_SP_WORK_H
+#define SPTUNE_SP_WORK_H
+
+#include "model/model.h"
+#include "sp/plan.h"
+#include "sp/problem.h"
+#include "sp/target.h"
+
+#include <stdint.h>
+
+/* One exchange of one layer: bytes of one rank's send buffers (own block included) and the share that leaves the rank. */
+struct work_exchange {
+    int64_t bytes_in, bytes_out;           /* forward: q+k+v in, o out. Backward: do in, dq+dk+dv out */
+    int64_t wire_in, wire_out;             /* (P-1)/P of it */
+    int64_t tensor_bytes[4];               /* forward q, k, v, o alone */
+};
+void work_exchange(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out);
+
+/* Attention FLOPs of one layer and rank: 2 * heads/P * (d_qk + d_v) * pairs; backward 2.5 times. */
+double work_attention_flops(const struct problem *problem, const struct plan *plan, bool backward);
+
+/* Linear layers of one transformer layer and rank as (m, n, k) products; backward runs each twice (dX, dW). */
+struct work_gemm {
+    const char *name; /* "qkv", "o", "gate_up", "down", "logits" */
+    int64_t m, n, k;
+    int count;
+};
+enum { WORK_GEMMS = 8 };
+int work_gemms(const struct model *model, const struct problem *problem, const struct plan *plan,
+               struct work_gemm out[WORK_GEMMS]); /* of a layer; MoE counts active experts */
+struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
+
+/* Data-parallel traffic of one optimizer step and rank: bytes gathered and reduced, number of collective calls. */
+struct work_zero {
+    int64_t gather_bytes, reduce_bytes; /* per step, all accumulations */
+    int group;                          /* ranks that share */
+    int calls;
+    int64_t optimizer_elems;            /* elements this rank updates */
+};
+void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
+               const struct target *target, struct work_zero *out);
+
+/* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing; of the MLP one more when tiled. */
+int work_forward_passes(const struct plan *plan);
+
+struct work_term {
+    char name[24];      /* "logits", "states", "checkpoints", "gather" ... */
+    int64_t bytes;
+    char formula[160];  /* with its numbers, for `explain` */
+    bool host;          /* host memory, not the device's */
+    bool live_at_peak;  /* adds to the peak (the phases attention, mlp and loss exclude each other) */
+};
+enum { WORK_TERMS = 20 };
+struct work_memory {
+    int n;
+    struct work_term term[WORK_TERMS];
+    int64_t peak_bytes;  /* of one device */
+    int64_t host_bytes;  /* of one rank */
+    char peak_at[24];    /* "loss", "attention", "mlp" */
+};
+/* ranks_per_host scales nothing here: host_bytes is per rank. */
+void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
+                 const struct target *target, struct work_memory *out);
+
+enum work_fit { WORK_FITS, WORK_MEASURE_FIRST, WORK_DOES_NOT_FIT }; /* <= 80 %, <= 95 %, above */
+enum work_fit work_fit(int64_t peak_bytes, int64_t limit_bytes);
+
+/* Tokens of one optimizer step and the accumulation that a global batch asks for: A = G*P/(S*B*W). */
+int64_t work_step_tokens(const struct problem *problem, const struct plan *plan);
+struct verdict work_accumulate(const struct problem *problem, const struct plan *plan, int64_t global_tokens,
+                               int64_t *out_accumulate);
+
+#endif
