@@ -20,6 +20,9 @@ enum status json_read(const char *path, json_t **out);          /* "-" is stdin;
 enum status json_write(const char *path, const json_t *root);   /* atomic, indented, sorted as inserted */
 enum status json_print(const json_t *root);                     /* to stdout, one document, newline */
 
+/* As json_write and json_print write it: two-space indent, or one line. free() releases. */
+enum status json_format(const json_t *root, bool indent, char **out);
+
 /* {schema: "sptune.<noun>/1", version, command, started, seed, machine, warnings: [...]}; fields follow. */
 struct json_envelope {
     const char *command; /* the command line as typed */
@@ -27,10 +30,13 @@ struct json_envelope {
     const char *machine; /* fingerprint, "" when unknown */
     int64_t seed;
 };
+/* Make it when the answer is complete: `warnings` are those given so far. */
 json_t *json_document(const char *noun, const struct json_envelope *envelope);
 /* sptune.error/1 from the thread's status message. */
 json_t *json_error(const struct json_envelope *envelope, const struct status_message *message);
 
+/* A key that must be there and not null. Borrowed. */
+enum status json_need(const json_t *object, const char *key, const char *where, json_t **out);
 /* Integers may be written as floats ("8.0") when whole. null and absent give `fallback`. */
 enum status json_int(const json_t *object, const char *key, const char *where, int64_t fallback, int64_t *out);
 enum status json_double(const json_t *object, const char *key, const char *where, double fallback, double *out);

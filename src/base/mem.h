@@ -20,5 +20,8 @@ enum status mem_grow(void **array, size_t *cap, size_t need, size_t elem);
 enum status mem_mul(int64_t a, int64_t b, const char *what, int64_t *out);
 /* Bytes that can still be allocated here: min(cgroup v1 or v2 limit minus use, MemAvailable). */
 enum status mem_available(int64_t *out_bytes);
+enum status mem_total(int64_t *out_bytes); /* min(cgroup limit, memory of the machine) */
+/* Both, for the machine whose proc/ and sys/ lie under `root` ("" is this one). */
+enum status mem_limits_at(const char *root, int64_t *out_available, int64_t *out_total);
 
 #endif

@@ -13,5 +13,6 @@ void progress_begin(const char *what, int total); /* total 0: unknown */
 /* done of total; left_us < 0: estimate from the pace so far. */
 void progress_step(int done, const char *label, int64_t left_us);
 void progress_end(void);
+void progress_clear(void); /* take a redrawn line away, so that another line can be printed; the next step redraws it */
 
 #endif

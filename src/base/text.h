@@ -25,5 +25,8 @@ void text_free(struct text *text);
 const char *text_nearest(const char *word, const char *const *words, size_t n);
 /* snprintf that always terminates and says whether it fitted. */
 bool text_print(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* In place: control characters and bytes that are not UTF-8 become '?', so that any input can stand in one line of a
+ * message and in a JSON string. */
+void text_clean(char *s);
 
 #endif

@@ -1,0 +1,113 @@
+/* base/dev.c -- the table of device kinds, and the calls that go through it. */
+#include "base/dev_ops.h"
+
+static const struct dev_ops *const table[] = {
+    &dev_cpu,
+};
+
+const char *dev_kind_name(enum dev_kind kind)
+{
+    switch (kind) {
+    case DEV_CPU:
+        return "cpu";
+    case DEV_CUDA:
+        return "cuda";
+    }
+    return "unknown";
+}
+
+enum status dev_open(enum dev_kind kind, int index, struct dev **out)
+{
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (table[i]->kind != kind)
+            continue;
+        TRY(table[i]->open(index, out));
+        (*out)->ops = table[i];
+        return STATUS_OK;
+    }
+    return HINT(FAIL(STATUS_ABSENT, "this build has no support for %s devices", dev_kind_name(kind)),
+                "use --device cpu, or a build made where the %s libraries are installed", dev_kind_name(kind));
+}
+
+void dev_close(struct dev *dev)
+{
+    if (dev)
+        dev->ops->close(dev);
+}
+
+enum dev_kind dev_kind_of(const struct dev *dev)
+{
+    return dev->ops->kind;
+}
+
+enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes)
+{
+    return dev->ops->memory(dev, out_free_bytes, out_total_bytes);
+}
+
+enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out)
+{
+    return dev->ops->alloc(dev, bytes, what, out);
+}
+
+void dev_free(struct dev *dev, void *memory)
+{
+    if (dev && memory)
+        dev->ops->free(dev, memory);
+}
+
+enum status dev_queue_create(struct dev *dev, struct dev_queue **out)
+{
+    TRY(dev->ops->queue_create(dev, out));
+    (*out)->dev = dev;
+    return STATUS_OK;
+}
+
+void dev_queue_destroy(struct dev_queue *queue)
+{
+    if (queue)
+        queue->dev->ops->queue_destroy(queue);
+}
+
+enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
+{
+    return bytes ? queue->dev->ops->copy(queue, dst, src, bytes) : STATUS_OK;
+}
+
+enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes)
+{
+    return bytes ? queue->dev->ops->fill(queue, dst, byte, bytes) : STATUS_OK;
+}
+
+enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns)
+{
+    return queue->dev->ops->sync(queue, deadline_ns);
+}
+
+enum status dev_event_create(struct dev *dev, struct dev_event **out)
+{
+    TRY(dev->ops->event_create(dev, out));
+    (*out)->dev = dev;
+    return STATUS_OK;
+}
+
+void dev_event_destroy(struct dev_event *event)
+{
+    if (event)
+        event->dev->ops->event_destroy(event);
+}
+
+enum status dev_event_record(struct dev_event *event, struct dev_queue *queue)
+{
+    return queue->dev->ops->event_record(event, queue);
+}
+
+enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event)
+{
+    return queue->dev->ops->event_wait(queue, event);
+}
+
+enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us)
+{
+    return from->dev->ops->event_us(from, to, out_us);
+}

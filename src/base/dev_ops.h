@@ -1,0 +1,52 @@
+/* base/dev_ops.h -- what one kind of device provides. Included by dev.c and dev_*.c alone.
+ *
+ * A kind exports one const struct dev_ops and has one row in dev.c's table. Its handles begin with the structs below,
+ * so that dev.c finds the row from any handle; the rest of a handle belongs to the kind.
+ */
+#ifndef SPTUNE_BASE_DEV_OPS_H
+#define SPTUNE_BASE_DEV_OPS_H
+
+#include "base/dev.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dev_ops;
+
+struct dev {
+    const struct dev_ops *ops;
+};
+struct dev_queue {
+    struct dev *dev;
+};
+struct dev_event {
+    struct dev *dev;
+};
+
+/* Semantics as in dev.h. Handles passed in are never NULL; `create` and `open` need not set the fields above. */
+struct dev_ops {
+    enum dev_kind kind;
+    enum status (*open)(int index, struct dev **out);
+    void (*close)(struct dev *dev);
+    enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
+    enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);
+    void (*free)(struct dev *dev, void *memory);
+    enum status (*queue_create)(struct dev *dev, struct dev_queue **out);
+    void (*queue_destroy)(struct dev_queue *queue);
+    enum status (*copy)(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
+    enum status (*fill)(struct dev_queue *queue, void *dst, int byte, size_t bytes);
+    enum status (*sync)(struct dev_queue *queue, int64_t deadline_ns);
+    enum status (*event_create)(struct dev *dev, struct dev_event **out);
+    void (*event_destroy)(struct dev_event *event);
+    enum status (*event_record)(struct dev_event *event, struct dev_queue *queue);
+    enum status (*event_wait)(struct dev_queue *queue, struct dev_event *event);
+    enum status (*event_us)(struct dev_event *from, struct dev_event *to, double *out_us);
+};
+
+extern const struct dev_ops dev_cpu;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

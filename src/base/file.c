@@ -1,0 +1,213 @@
+/* base/file.c -- whole files in; whole files out through a temporary file and rename. */
+#include "base/file.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pwd.h>
+#include <sha2.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Whether an errno means that the path given was wrong rather than that the machine failed. */
+static enum status blame(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENAMETOOLONG:
+    case ELOOP:
+    case EINVAL:
+    case ENXIO:
+        return STATUS_USAGE;
+    default:
+        return STATUS_IO;
+    }
+}
+
+static enum status fail_errno(const char *verb, const char *path, int error)
+{
+    return WHERE(FAIL(blame(error), "cannot %s: %s", verb, strerror(error)), "%s", path);
+}
+
+static enum status read_all(int fd, const char *path, size_t limit, char **out, size_t *out_len)
+{
+    struct text text = {0};
+    char block[1 << 16];
+    ssize_t got;
+    while ((got = read(fd, block, sizeof block)) != 0) {
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            text_free(&text);
+            return fail_errno("read", path, errno);
+        }
+        if ((size_t)got > limit - text.len) {
+            text_free(&text);
+            return HINT(WHERE(FAIL(STATUS_USAGE, "the file is larger than %zu bytes", limit), "%s", path),
+                        "is this the file you meant?");
+        }
+        text_add_raw(&text, block, (size_t)got);
+    }
+    text_add_raw(&text, "", 0);
+    enum status status = text_status(&text);
+    if (status != STATUS_OK) {
+        text_free(&text);
+        return status;
+    }
+    *out = text.s;
+    *out_len = text.len;
+    return STATUS_OK;
+}
+
+enum status file_read(const char *path, size_t limit, char **out, size_t *out_len)
+{
+    if (strcmp(path, "-") == 0)
+        return read_all(STDIN_FILENO, "stdin", limit, out, out_len);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno("read", path, errno);
+    enum status status = read_all(fd, path, limit, out, out_len);
+    close(fd);
+    return status;
+}
+
+static int write_all(int fd, const char *bytes, size_t len)
+{
+    while (len) {
+        ssize_t put = write(fd, bytes, len);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return errno;
+        bytes += put;
+        len -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Devices and pipes (/dev/stdout, /dev/null) are written in place: a rename would replace them. */
+static enum status write_special(const char *path, const char *bytes, size_t len)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno("write", path, errno);
+    int error = write_all(fd, bytes, len);
+    if (close(fd) != 0 && !error)
+        error = errno;
+    return error ? fail_errno("write", path, error) : STATUS_OK;
+}
+
+/* The rename itself is on disk once the directory is. */
+static int sync_dir(const char *path)
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int len = slash ? (int)(slash - path) + (slash == path) : 1;
+    if (!text_print(dir, sizeof dir, "%.*s", len, slash ? path : "."))
+        return ENAMETOOLONG;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return 0; /* a directory may be writable and not readable; the file itself is already safe */
+    int error = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+    close(fd);
+    return error;
+}
+
+static enum status write_renamed(const char *path, mode_t mode, const char *bytes, size_t len)
+{
+    char temp[PATH_MAX];
+    if (!text_print(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid()))
+        return fail_errno("write", path, ENAMETOOLONG);
+    unlink(temp); /* left by a killed process that had our number */
+    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return fail_errno("write", path, errno);
+    int error = write_all(fd, bytes, len);
+    if (!error && mode && fchmod(fd, mode) != 0)
+        error = errno;
+    if (!error && fsync(fd) != 0)
+        error = errno;
+    if (close(fd) != 0 && !error)
+        error = errno;
+    if (!error && rename(temp, path) != 0)
+        error = errno;
+    if (error) {
+        unlink(temp);
+        return fail_errno("write", path, error);
+    }
+    error = sync_dir(path);
+    return error ? fail_errno("write", path, error) : STATUS_OK;
+}
+
+enum status file_write(const char *path, const char *bytes, size_t len)
+{
+    char target[PATH_MAX];
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return errno == ENOENT ? write_renamed(path, 0, bytes, len) : fail_errno("write", path, errno);
+    if (S_ISDIR(info.st_mode))
+        return fail_errno("write", path, EISDIR);
+    if (!S_ISREG(info.st_mode))
+        return write_special(path, bytes, len);
+    if (!realpath(path, target)) /* through a link: the file changes, the link stays */
+        return fail_errno("write", path, errno);
+    return write_renamed(target, info.st_mode & 07777, bytes, len);
+}
+
+enum status file_make_dirs(const char *path)
+{
+    char part[PATH_MAX];
+    struct stat info;
+    if (!text_print(part, sizeof part, "%s", path))
+        return fail_errno("create the directory", path, ENAMETOOLONG);
+    for (char *at = part + (part[0] == '/'); *part; at++) {
+        at += strcspn(at, "/");
+        char end = *at;
+        *at = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return fail_errno("create the directory", part, errno);
+        if (!end)
+            break;
+        *at = end;
+    }
+    if (stat(path, &info) != 0)
+        return fail_errno("create the directory", path, errno);
+    return S_ISDIR(info.st_mode) ? STATUS_OK : fail_errno("create the directory", path, ENOTDIR);
+}
+
+bool file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+void file_sha256(const void *bytes, size_t len, char hex[65])
+{
+    SHA256Data(bytes, len, hex);
+}
+
+enum status file_data_dir(char *buf, size_t size)
+{
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (!home || home[0] != '/') {
+        const struct passwd *user = getpwuid(getuid());
+        home = user ? user->pw_dir : NULL;
+    }
+    bool fits;
+    if (data && data[0] == '/') /* the XDG specification: a relative path is to be ignored */
+        fits = text_print(buf, size, "%s/sptune", data);
+    else if (home && home[0] == '/')
+        fits = text_print(buf, size, "%s/.local/share/sptune", home);
+    else
+        return HINT(FAIL(STATUS_USAGE, "no home directory is known"), "set HOME or XDG_DATA_HOME, or name the file yourself");
+    return fits ? STATUS_OK : FAIL(STATUS_USAGE, "the path of the data directory is longer than %zu bytes", size);
+}
