@@ -1,0 +1,107 @@
+/* bench/bench.h -- what can be timed, and checked, honestly.
+ *
+ * A case is a plain value (it is broadcast to the ranks as bytes); a subject is one file exporting one const struct bench_subject and
+ * one row in bench_subjects[]. Every rank calls bench_run with the same cases; rank 0 gets the samples. Method (docs/measurement.md):
+ * correctness first; warm-up; ranks aligned before each timed iteration; time is the maximum over ranks; the cases of one call are
+ * interleaved in random order; hot or cold buffers; receive buffers poisoned before and verified after timed iterations; raw times
+ * kept; stop when the 95 % interval of the median is narrow or the budget ends; conditions watched, tainted blocks repeated, then waived.
+ *
+ * Rank 0 drives through a session: it looks a case up in the store, else puts the other ranks to work and commits each sample.
+ */
+#ifndef SPTUNE_BENCH_BENCH_H
+#define SPTUNE_BENCH_BENCH_H
+
+#include "base/dev.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/verdict.h"
+#include "comm/comm.h"
+#include "results/sample.h"
+#include "results/store.h"
+#include "sp/plan.h"
+#include "sp/problem.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum bench_buffers { BENCH_HOT, BENCH_COLD };
+enum bench_timing { BENCH_STREAM, BENCH_GRAPH, BENCH_LOOP };
+enum bench_span { BENCH_SPAN_ATTENTION, BENCH_SPAN_BLOCK };
+
+struct bench_case {
+    char subject[SAMPLE_NAME]; /* "collective" "exchange" "attention" "gemm" "layer" */
+    char op[SAMPLE_NAME];      /* collective: alltoall allgather reduce_scatter allreduce sendrecv; exchange: whole in out one */
+    int64_t bytes;             /* collective: send bytes of one rank, own block included (nccl-tests' size) */
+    int64_t m, n, k;           /* gemm */
+    struct problem problem;    /* direction, dtype, docs ... */
+    struct plan plan;          /* sp, exchange, attention, chunks */
+    enum bench_span span;
+    enum bench_timing timing;
+    enum bench_buffers buffers;
+    int heads_timed;           /* attention and layer: q heads per rank really timed, times scaled to all; 0: all */
+    uint64_t seed;
+};
+void bench_case_init(struct bench_case *out);
+
+struct bench_options {
+    int warmup;             /* at least 1 per case */
+    int samples_min, samples_max;
+    double ci_target;       /* stop when (hi - lo) / median is below this */
+    int64_t budget_us;      /* for the whole call; < 0: none */
+    int64_t timeout_us;     /* per operation */
+    bool oversubscribed;    /* marked in conditions */
+};
+void bench_options_effort(const char *effort, struct bench_options *out); /* quick normal full */
+
+struct bench_env {
+    struct comm *world;
+    struct dev *dev;
+    char machine[33];      /* fingerprint */
+    char transport[48];
+    int usable_cpus;
+};
+
+struct bench_subject {
+    const char *name;
+    const char *about;
+    bool layout_included;   /* busbw is null */
+    /* Pure: is this cell legal, and its key, bytes and FLOPs per rank and iteration. */
+    struct verdict (*check)(const struct bench_case *c, const struct bench_env *env);
+    void (*key)(const struct bench_case *c, const struct bench_env *env, struct sample *out);
+    /* Collective over env->world. create allocates, fills with index-encoded or random data and warms nothing. */
+    enum status (*create)(const struct bench_case *c, struct bench_env *env, void **state);
+    enum status (*iterate)(void *state, int iteration); /* one timed operation, complete when it returns */
+    enum status (*poison)(void *state);                 /* before the timed iterations whose output is verified */
+    enum status (*verify)(void *state, bool *ok, char why[256]); /* this rank's outputs of the last iteration */
+    void (*destroy)(void *state);
+    const char *(*kernel)(void *state);                 /* what computed, "" when nothing did */
+};
+extern const struct bench_subject *const bench_subjects[]; /* NULL-terminated */
+const struct bench_subject *bench_subject_find(const char *name);
+
+enum { BENCH_CASES_MAX = 32 };
+/* Collective. out[n] samples on rank 0 (initialised there; NULL elsewhere). An illegal case is a waived sample, wrong data or an
+ * error of one case a failed one: the others still run. A status other than OK means the job is over. */
+enum status bench_run(struct bench_env *env, const struct bench_case *cases, int n, const struct bench_options *options,
+                      struct sample *out);
+
+/* Rank 0's side. `tell` puts the other ranks to work on (mode, data); see cli/serve.h. */
+struct bench_session {
+    struct bench_env *env;       /* NULL under replay: nothing is ever measured */
+    struct store *store;         /* NULL: nothing is kept or looked up */
+    int64_t run;
+    enum status (*tell)(void *arg, const char *mode, const void *data, size_t bytes);
+    void *tell_arg;
+    bool reuse;                  /* take ok samples of this machine and versions from the store */
+    bool checked;                /* correctness was checked for what will be timed */
+    char *versions;              /* JSON text recorded with each sample; owned by the caller */
+};
+/* Look up, else measure the missing ones interleaved, commit each. out[n] initialised by the callee; under replay an unknown case is
+ * STATUS_NODATA naming its key. *measured (may be NULL) counts the cases really timed now. */
+enum status bench_measure(struct bench_session *session, const struct bench_case *cases, int n,
+                          const struct bench_options *options, struct sample *out, int *measured);
+/* The serve-loop side of bench_measure: data as told. Mode name "bench". */
+enum status bench_serve(struct bench_env *env, const void *data, size_t bytes);
+char *bench_versions(struct bench_env *env); /* JSON object text: sptune build, ucx, openblas, kernel release, allowed environment */
+
+#endif

@@ -1,0 +1,49 @@
+/* bench/check.h -- correctness of every kernel, transport, exchange and enumerable plan, on small problems against the reference.
+ *
+ * Collective over the job. Moved data carries its origin and must match exactly, the middle layout included; attention error is at most
+ * twice that of the plain same-precision computation. A checker is one file and one row in checks[]. What cannot run here is waived
+ * with its rule and reason; nothing is silently skipped.
+ */
+#ifndef SPTUNE_BENCH_CHECK_H
+#define SPTUNE_BENCH_CHECK_H
+
+#include "bench/bench.h"
+
+enum check_outcome { CHECK_PASSED, CHECK_FAILED, CHECK_WAIVED };
+
+struct check_row {
+    char area[16];   /* "kernel" "transport" "exchange" "plan" ... */
+    char what[192];  /* what was checked */
+    enum check_outcome outcome;
+    enum rule rule;
+    char why[256];
+    int cases;       /* problems behind this row */
+};
+
+struct check_report {
+    struct check_row *rows; /* owned; rank 0 only */
+    int nrows, cap;
+    int cases, passed, failed, waived; /* rows */
+};
+void check_report_free(struct check_report *report);
+
+struct check {
+    const char *area;
+    enum status (*run)(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report);
+};
+extern const struct check *const checks[]; /* NULL-terminated */
+
+/* only: restrict to this plan's exchange, attention, sp and chunks (what bench and tune are about to time), NULL: everything. A failed
+ * check is a row, not a status. Every rank calls it; mode name "check" for the serve loop. */
+enum status check_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report);
+struct check_order {
+    uint64_t seed;
+    int has_only;
+    struct plan only;
+};
+enum status check_serve(struct bench_env *env, const void *data, size_t bytes);
+/* Rank 0: run (telling the others) unless the store remembers that it passed for this build and machine. STATUS_CHECK when a row
+ * failed, naming it. */
+enum status check_before(struct bench_session *session, uint64_t seed, const struct plan *only, struct check_report *report);
+
+#endif

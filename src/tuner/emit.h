@@ -1,0 +1,31 @@
+/* tuner/emit.h -- files for a runtime, written from a recommendation. One file per target, one row in emits[].
+ *
+ * Files are written atomically into `dir`; a file that was edited since we wrote it (its SHA-256 differs from the one in the
+ * recommendation.json beside it) is not replaced without force: STATUS_USAGE naming it.
+ */
+#ifndef SPTUNE_TUNER_EMIT_H
+#define SPTUNE_TUNER_EMIT_H
+
+#include "tuner/recommend.h"
+
+struct emit_context {
+    const char *dir;
+    bool force;
+    struct json_envelope envelope;
+    const char *command; /* for the provenance comment of each file */
+};
+
+struct emit {
+    const char *name;  /* "accelerate" */
+    const char *about;
+    enum status (*run)(struct recommendation *recommendation, const struct emit_context *context); /* appends to files[] */
+};
+extern const struct emit *const emits[]; /* NULL-terminated */
+const struct emit *emit_find(const char *name);
+/* The emitters of these names, then recommendation.json itself. Nothing is left half-written when one fails. */
+enum status emit_all(struct recommendation *recommendation, const char *const *names, int n,
+                     const struct emit_context *context);
+/* The command the user runs next: "accelerate launch --config_file ... train.py". */
+void emit_next(const struct recommendation *recommendation, const char *dir, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,51 @@
+/* tuner/request.h -- what somebody asked: model, lengths, machine, limits, what to search. A plain value; echoed in the answer.
+ *
+ * Every field that the user left open carries the target's default and is listed as an assumption.
+ */
+#ifndef SPTUNE_TUNER_REQUEST_H
+#define SPTUNE_TUNER_REQUEST_H
+
+#include "model/model.h"
+#include "sp/plan.h"
+#include "sp/problem.h"
+#include "sp/target.h"
+#include "topo/topo.h"
+
+enum request_effort { REQUEST_ESTIMATE, REQUEST_QUICK, REQUEST_NORMAL, REQUEST_FULL };
+enum request_objective { REQUEST_TOKENS_PER_GPU, REQUEST_STEP_TIME };
+enum { REQUEST_ASSUMPTIONS = 24 };
+
+struct request_assumption {
+    char name[32], value[64], from[64]; /* "loss", "plain", "default of accelerate" */
+};
+
+struct request {
+    struct model model;
+    const struct target *target;
+    const struct topo *topo;       /* borrowed; of the machine measured */
+    enum dev_kind dev;
+    struct problem problem;        /* of one (heads, seq) cell: dtype, docs, world = W */
+    bool sp_fixed;                 /* --sp with one value: S % P != 0 is refused */
+    int ranks;                     /* processes measured here */
+    int world;                     /* processes of the job */
+    int ranks_per_host;
+    int nmicro;
+    int64_t micro_batch[PLAN_LIST_MAX]; /* none: 1 */
+    int64_t global_batch_tokens;   /* 0: not fixed */
+    int64_t device_memory_bytes;   /* limit of one device (rank) of the planned machine; what it came from: */
+    char device_memory_from[48];
+    int64_t host_memory_bytes;     /* of one host, 0: unknown */
+    double use_memory;             /* share of free memory that measuring may take */
+    struct plan_space space;
+    enum request_objective objective;
+    enum request_effort effort;
+    int64_t budget_us;
+    bool oversubscribe, replay;
+    uint64_t seed;
+    int nassumptions;
+    struct request_assumption assumptions[REQUEST_ASSUMPTIONS];
+};
+
+void request_assume(struct request *request, const char *name, const char *value, const char *from);
+
+#endif
