@@ -29,6 +29,9 @@ struct model {
     int head_dim;       /* of q and k */
     int head_dim_v;     /* of v and o; equal to head_dim except for latent attention (MLA) */
     int64_t ffn;        /* dense MLP width; for MoE the width of one expert */
+    int64_t ffn_dense;  /* MLP width of the layers without experts; equal to ffn for dense models */
+    int64_t ffn_shared; /* width of all shared experts together, 0 when none */
+    int dense_layers;   /* layers without experts: all of a dense model, some of an MoE */
     bool gated;         /* gate and up projections (SwiGLU, GeGLU), else one up projection */
     int64_t vocab;
     bool tied;          /* lm_head is the embedding */
@@ -47,7 +50,7 @@ struct model {
 enum status model_load(const char *config, struct model *out);
 /* The text of a config.json; `where` names it in messages. */
 enum status model_parse(const char *text, size_t len, const char *where, struct model *out);
-/* Heads only: `tune --heads --kv-heads --head-dim`; layers 1, no ffn, no vocab. */
+/* Heads only: `tune --heads --kv-heads --head-dim`; layers 1, no ffn, no vocab, hidden heads * head_dim, params 0. */
 enum status model_from_heads(int heads, int kv_heads, int head_dim, struct model *out);
 
 /* May `sp` split this model's attention on `world` processes? world 0: any. The rule: heads % sp == 0, and
@@ -58,6 +61,8 @@ struct verdict model_sp_heads(int heads, int kv_heads, int sp, int world);
 /* KV heads each rank holds after the exchange: kv_heads/sp, or 1 when replicated; copies: sp/kv_heads or 1. */
 int model_kv_local(int kv_heads, int sp);
 int model_kv_copies(int kv_heads, int sp);
+/* The first KV head that `rank` of sp holds: the interleaved repeat, so ranks 0..3 of sp 4 with 2 KV heads hold 0,0,1,1. */
+int model_kv_first(int kv_heads, int sp, int rank);
 
 /* Shipped configurations, values only; NULL-terminated names. */
 const char *const *model_shipped(void);
