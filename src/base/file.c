@@ -1,5 +1,7 @@
 /* base/file.c -- whole files in; whole files out through a temporary file and rename. */
 #include "base/file.h"
+#include "base/clock.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -107,14 +109,16 @@ static enum status write_special(const char *path, const char *bytes, size_t len
     return error ? fail_errno("write", path, error) : STATUS_OK;
 }
 
-/* The rename itself is on disk once the directory is. */
-static int sync_dir(const char *path)
+/* The directory of `path`, with the slash; "./" when it has none. */
+static bool dir_of(const char *path, char dir[PATH_MAX])
 {
-    char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');
-    int len = slash ? (int)(slash - path) + (slash == path) : 1;
-    if (!text_print(dir, sizeof dir, "%.*s", len, slash ? path : "."))
-        return ENAMETOOLONG;
+    return text_print(dir, PATH_MAX, "%.*s", slash ? (int)(slash - path) + 1 : 2, slash ? path : "./");
+}
+
+/* The rename itself is on disk once the directory is. */
+static int sync_dir(const char *dir)
+{
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return 0; /* a directory may be writable and not readable; the file itself is already safe */
@@ -123,13 +127,28 @@ static int sync_dir(const char *path)
     return error;
 }
 
+/* A new file in `dir` under a name of its own, short so that any legal name can be written beside it. */
+static int open_temp(const char *dir, char temp[PATH_MAX])
+{
+    for (uint64_t attempt = 0; attempt < 100; attempt++) {
+        uint64_t unique = rng_hash((uint64_t)clock_ns(), (uint64_t)getpid() << 8 | attempt);
+        if (!text_print(temp, PATH_MAX, "%s.sptune-%012llx.tmp", dir, (unsigned long long)(unique >> 16))) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return -1;
+}
+
 static enum status write_renamed(const char *path, mode_t mode, const char *bytes, size_t len)
 {
-    char temp[PATH_MAX];
-    if (!text_print(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid()))
+    char dir[PATH_MAX], temp[PATH_MAX];
+    if (!dir_of(path, dir))
         return fail_errno("write", path, ENAMETOOLONG);
-    unlink(temp); /* left by a killed process that had our number */
-    int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open_temp(dir, temp);
     if (fd < 0)
         return fail_errno("write", path, errno);
     int error = write_all(fd, bytes, len);
@@ -145,7 +164,7 @@ static enum status write_renamed(const char *path, mode_t mode, const char *byte
         unlink(temp);
         return fail_errno("write", path, error);
     }
-    error = sync_dir(path);
+    error = sync_dir(dir);
     return error ? fail_errno("write", path, error) : STATUS_OK;
 }
 
@@ -208,6 +227,7 @@ enum status file_data_dir(char *buf, size_t size)
     else if (home && home[0] == '/')
         fits = text_print(buf, size, "%s/.local/share/sptune", home);
     else
-        return HINT(FAIL(STATUS_USAGE, "no home directory is known"), "set HOME or XDG_DATA_HOME, or name the file yourself");
+        return HINT(FAIL(STATUS_USAGE, "no home directory is known"),
+                    "set HOME or XDG_DATA_HOME, or name the file yourself");
     return fits ? STATUS_OK : FAIL(STATUS_USAGE, "the path of the data directory is longer than %zu bytes", size);
 }

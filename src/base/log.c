@@ -66,7 +66,8 @@ static bool keep(const char *line)
             return false;
     if (warning_count == WARNINGS_MAX)
         return false;
-    char *copy = strdup(warning_count == WARNINGS_MAX - 1 ? "more than 255 different warnings; the rest is not shown" : line);
+    char *copy =
+        strdup(warning_count == WARNINGS_MAX - 1 ? "more than 255 different warnings; the rest is not shown" : line);
     if (!copy)
         return false;
     warnings[warning_count++] = copy;

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Linux promises memory that it does not have and kills whoever touches it; from this size on we ask before we touch. */
+/* Linux promises memory that it does not have and kills whoever touches it; from this size on we ask before we touch.
+ */
 static const size_t asked_from_bytes = (size_t)64 << 20;
 
 static enum status enough(size_t bytes, const char *what)

@@ -16,9 +16,9 @@ enum style { SILENT, REDRAW, LINES };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum style style = SILENT;
-static int64_t every_ns;   /* at most one line in this time */
+static int64_t every_ns; /* at most one line in this time */
 static int64_t begun_ns, shown_ns;
-static bool drawn;         /* a redrawn line stands on the terminal now */
+static bool drawn; /* a redrawn line stands on the terminal now */
 static char title[96];
 static int total;
 
@@ -75,8 +75,11 @@ static void show(const char *line)
     }
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 10)
         columns = window.ws_col;
-    /* One column stays free: a full line would wrap and could not be redrawn. */
-    fprintf(stderr, "\rsptune: %.*s\033[K", columns - 9, line);
+    /* One column stays free: a full line would wrap and could not be redrawn. Never cut inside a character. */
+    int bytes = (int)strnlen(line, (size_t)columns - 9);
+    while (bytes > 0 && ((unsigned char)line[bytes] & 0xc0) == 0x80)
+        bytes--;
+    fprintf(stderr, "\rsptune: %.*s\033[K", bytes, line);
     fflush(stderr);
     drawn = true;
 }
@@ -97,7 +100,8 @@ void progress_step(int done, const char *label, int64_t left_us)
         text_print(of, sizeof of, " of %d", total);
     if (left_us >= 0)
         text_print(remains, sizeof remains, ", %s left", units_format_us((double)left_us, left));
-    text_print(line, sizeof line, "%s %d%s%s%s%s", title, done, of, label && *label ? " " : "", label ? label : "", remains);
+    text_print(line, sizeof line, "%s %d%s%s%s%s", title, done, of, label && *label ? " " : "", label ? label : "",
+               remains);
     text_clean(line);
     show(line);
     pthread_mutex_unlock(&lock);

@@ -18,7 +18,8 @@ static uint64_t rotate(uint64_t x, int by)
 
 uint64_t rng_hash(uint64_t key, uint64_t counter)
 {
-    const uint64_t golden = 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: neighbours land far apart, and 0 is no fixed point */
+    const uint64_t golden =
+        0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: neighbours land far apart, and 0 is no fixed point */
     return mix(mix(key + golden) ^ (counter + 1) * golden);
 }
 

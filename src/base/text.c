@@ -88,7 +88,8 @@ bool text_print(char *buf, size_t size, const char *fmt, ...)
     return need >= 0 && (size_t)need < size;
 }
 
-/* Bytes of the well-formed UTF-8 sequence at s, 0 when there is none: overlong forms, surrogates and cut tails are none. */
+/* Bytes of the well-formed UTF-8 sequence at s, 0 when there is none: overlong forms, surrogates and cut tails are
+ * none. */
 static size_t utf8_len(const unsigned char *s)
 {
     static const uint32_t lowest[5] = {0, 0, 0x80, 0x800, 0x10000};

@@ -49,8 +49,8 @@ static void three_digits(double value, const char *unit, char *buf)
     int decimals = size == floor(size) || size >= 99.95 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
     if (!isfinite(value))
         snprintf(buf, FIT, "- %s", unit);
-    else if (size >= 1e15)
-        snprintf(buf, FIT, "%.2e %s", value, unit);
+    else if (size >= 1e15 || (size > 0 && size < 0.0995))
+        snprintf(buf, FIT, size < 1 ? "%.2g %s" : "%.2e %s", value, unit);
     else
         snprintf(buf, FIT, "%.*f %s", decimals, value, unit);
     add_commas(buf);

@@ -30,12 +30,14 @@ static enum status append(struct list *list, int64_t value)
 }
 
 /* The text from `from` to `end` as a count. */
-static enum status number(const struct list *list, const char *from, const char *end, int64_t min, int64_t max, int64_t *out)
+static enum status number(const struct list *list, const char *from, const char *end, int64_t min, int64_t max,
+                          int64_t *out)
 {
     char word[80];
     size_t len = (size_t)(end - from);
     if (len >= sizeof word)
-        return HINT(WHERE(FAIL(STATUS_USAGE, "'%.60s...' is too long for a number", from), "%s", list->option), "%s", range_hint);
+        return HINT(WHERE(FAIL(STATUS_USAGE, "'%.60s...' is too long for a number", from), "%s", list->option), "%s",
+                    range_hint);
     memcpy(word, from, len);
     word[len] = '\0';
     return units_parse_count(word, list->option, min, max, out);
@@ -73,8 +75,8 @@ static enum status items(struct list *list, const char *text)
         const char *dots = strstr(from, "..");
         int64_t value;
         if (end == from)
-            return HINT(WHERE(FAIL(STATUS_USAGE, "%s", *text ? "the list has an empty place" : "a value is missing"), "%s",
-                              list->option),
+            return HINT(WHERE(FAIL(STATUS_USAGE, "%s", *text ? "the list has an empty place" : "a value is missing"),
+                              "%s", list->option),
                         "%s", range_hint);
         if (dots && dots < end) {
             TRY(range(list, from, dots, end));

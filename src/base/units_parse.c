@@ -18,14 +18,15 @@ struct unit {
 
 static const struct unit count_units[] = {{"", 1},        {"k", 1 << 10}, {"K", 1 << 10}, {"M", 1 << 20},
                                           {"m", 1 << 20}, {"G", 1 << 30}, {"g", 1 << 30}, {NULL, 0}};
-static const struct unit memory_units[] = {{"KiB", 1 << 10}, {"MiB", 1 << 20},  {"GiB", 1 << 30},
-                                           {"TiB", 1LL << 40}, {"KB", 1000},    {"kB", 1000},
-                                           {"MB", 1000000},  {"GB", 1000000000}, {"TB", 1000000000000},
-                                           {NULL, 0}};
+static const struct unit memory_units[] = {
+    {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30},   {"TiB", 1LL << 40},    {"KB", 1000},
+    {"kB", 1000},     {"MB", 1000000},  {"GB", 1000000000}, {"TB", 1000000000000}, {NULL, 0}};
 static const struct unit duration_units[] = {{"us", 1},         {"ms", 1000},        {"s", 1000000},
                                              {"m", 60000000LL}, {"h", 3600000000LL}, {NULL, 0}};
 
-enum outcome { FINE, NOT_A_NUMBER, BAD_UNIT, TOO_LARGE, NOT_WHOLE };
+enum outcome { FINE, NOT_A_NUMBER, BAD_UNIT, TOO_LARGE, TOO_FINE, NOT_WHOLE };
+
+static const wide finest = 1000000000000000000; /* 10^18: 18 digits behind the point */
 
 static const struct unit *find_unit(const struct unit *units, const char *name)
 {
@@ -39,7 +40,7 @@ static enum outcome scan(const char *text, const struct unit *units, int64_t *ou
 {
     wide digits = 0, divisor = 1;
     const char *at = text;
-    bool fraction = false, overflow = false;
+    bool fraction = false, overflow = false, too_fine = false;
     if (!isdigit((unsigned char)*at))
         return NOT_A_NUMBER;
     for (; isdigit((unsigned char)*at) || (*at == '.' && !fraction); at++) {
@@ -50,14 +51,17 @@ static enum outcome scan(const char *text, const struct unit *units, int64_t *ou
             continue;
         }
         overflow = overflow || digits > INT64_MAX / 10;
-        if (!overflow) {
+        too_fine = too_fine || divisor == finest;
+        if (!overflow && !too_fine) {
             digits = digits * 10 + (*at - '0');
             divisor *= fraction ? 10 : 1;
         }
     }
-    const struct unit *unit = find_unit(units, at + (*at == ' '));
+    const struct unit *unit = find_unit(units, at + (*at == ' ' && at[1])); /* "80 GiB" as screens show it */
     if (!unit)
         return BAD_UNIT;
+    if (too_fine)
+        return TOO_FINE;
     wide product = digits * unit->scale;
     if (overflow || product / divisor > INT64_MAX)
         return TOO_LARGE;
@@ -68,18 +72,21 @@ static enum outcome scan(const char *text, const struct unit *units, int64_t *ou
 static enum status refuse(const char *text, const char *option, const char *problem, const char *hint)
 {
     const char *ellipsis = strlen(text) > 60 ? "..." : "";
-    enum status status = *text ? FAIL(STATUS_USAGE, "'%.60s%s' %s", text, ellipsis, problem)
-                               : FAIL(STATUS_USAGE, "a value is missing");
+    enum status status =
+        *text ? FAIL(STATUS_USAGE, "'%.60s%s' %s", text, ellipsis, problem) : FAIL(STATUS_USAGE, "a value is missing");
     return HINT(WHERE(status, "%s", option), "%s", hint);
 }
 
-static enum status explain(enum outcome outcome, const char *text, const char *option, const char *noun, const char *hint)
+static enum status explain(enum outcome outcome, const char *text, const char *option, const char *noun,
+                           const char *hint)
 {
     switch (outcome) {
     case FINE:
         return STATUS_OK;
     case TOO_LARGE:
         return refuse(text, option, "is too large", hint);
+    case TOO_FINE:
+        return refuse(text, option, "has too many digits behind the point", hint);
     case NOT_WHOLE:
         return refuse(text, option, "is not a whole number", hint);
     default:
@@ -94,9 +101,11 @@ enum status units_parse_count(const char *text, const char *option, int64_t min,
     text = text ? text : "";
     TRY(explain(scan(text, count_units, &value), text, option, "is not a whole number", hint));
     if (value < min)
-        return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is too small", text), "%s", option), "use %lld or more", (long long)min);
+        return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is too small", text), "%s", option), "use %lld or more",
+                    (long long)min);
     if (value > max)
-        return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is too large", text), "%s", option), "use %lld or less", (long long)max);
+        return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is too large", text), "%s", option), "use %lld or less",
+                    (long long)max);
     *out = value;
     return STATUS_OK;
 }

@@ -1,0 +1,92 @@
+/* tests/base/test_dev.c -- the CPU as a device, and the clear no of a device that is not here. */
+#include "base/check.h"
+#include "base/dev.h"
+#include "base/mem.h"
+
+static void absent_and_wrong_devices(void **state)
+{
+    (void)state;
+    struct dev *dev = NULL;
+    CHECK_FAILS(STATUS_ABSENT, "cuda", dev_open(DEV_CUDA, 0, &dev));
+    assert_true(strlen(status_last()->hint) > 0);
+    CHECK_FAILS(STATUS_USAGE, "no cpu device 1", dev_open(DEV_CPU, 1, &dev));
+    CHECK_FAILS(STATUS_USAGE, "-1", dev_open(DEV_CPU, -1, &dev));
+    assert_null(dev);
+    assert_string_equal(dev_kind_name(DEV_CPU), "cpu");
+    assert_string_equal(dev_kind_name(DEV_CUDA), "cuda");
+    assert_string_equal(dev_kind_name((enum dev_kind)9), "unknown");
+}
+
+static void memory_moves_through_a_queue(void **state)
+{
+    (void)state;
+    struct dev *dev = NULL;
+    struct dev_queue *queue = NULL;
+    unsigned char *a = NULL, *b = NULL;
+    int64_t free_bytes = 0, total_bytes = 0;
+    CHECK_OK(dev_open(DEV_CPU, 0, &dev));
+    assert_int_equal(dev_kind_of(dev), DEV_CPU);
+    CHECK_OK(dev_memory(dev, &free_bytes, &total_bytes));
+    assert_true(free_bytes > 0 && free_bytes <= total_bytes);
+    CHECK_OK(dev_queue_create(dev, &queue));
+    CHECK_OK(dev_alloc(dev, 1000, "a", (void **)&a));
+    CHECK_OK(dev_alloc(dev, 1000, "b", (void **)&b));
+    assert_int_equal((uintptr_t)a % MEM_ALIGN, 0);
+    assert_int_equal(a[999], 0);
+    CHECK_OK(dev_fill(queue, a, 0x5a, 999));
+    CHECK_OK(dev_copy(queue, b, a, 1000));
+    CHECK_OK(dev_copy(queue, NULL, NULL, 0));
+    CHECK_OK(dev_fill(queue, NULL, 0, 0));
+    CHECK_OK(dev_sync(queue, INT64_MAX));
+    assert_int_equal(b[998], 0x5a);
+    assert_int_equal(b[999], 0);
+    CHECK_FAILS(STATUS_NOMEM, "huge thing", dev_alloc(dev, SIZE_MAX / 2, "huge thing", (void **)&b));
+    dev_free(dev, a);
+    dev_free(dev, b);
+    dev_queue_destroy(queue);
+    dev_close(dev);
+}
+
+static void events_measure(void **state)
+{
+    (void)state;
+    struct dev *dev = NULL;
+    struct dev_queue *queue = NULL;
+    struct dev_event *from = NULL, *to = NULL;
+    double us = -1;
+    CHECK_OK(dev_open(DEV_CPU, 0, &dev));
+    CHECK_OK(dev_queue_create(dev, &queue));
+    CHECK_OK(dev_event_create(dev, &from));
+    CHECK_OK(dev_event_create(dev, &to));
+    CHECK_OK(dev_event_record(from, queue));
+    CHECK_FAILS(STATUS_USAGE, "before it was recorded", dev_event_us(from, to, &us));
+    assert_true(us == -1);
+    CHECK_OK(dev_event_wait(queue, from));
+    CHECK_OK(dev_event_record(to, queue));
+    CHECK_OK(dev_event_us(from, to, &us));
+    assert_true(us >= 0);
+    dev_event_destroy(to);
+    dev_event_destroy(from);
+    dev_queue_destroy(queue);
+    dev_close(dev);
+}
+
+static void nothing_may_be_released(void **state)
+{
+    (void)state;
+    dev_event_destroy(NULL);
+    dev_queue_destroy(NULL);
+    dev_free(NULL, NULL);
+    dev_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_and_wrong_devices),
+        cmocka_unit_test(memory_moves_through_a_queue),
+        cmocka_unit_test(events_measure),
+        cmocka_unit_test(nothing_may_be_released),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
