@@ -3,6 +3,12 @@
  * A key says what was measured, nothing of how fast. It lists only the fields that apply to its subject: "" and -1 are absent.
  * Times are microseconds per iteration, the maximum over ranks. GB/s = 10^9 bytes per second. Everything a sample owns is released
  * by sample_free.
+ *
+ *     struct sample sample;
+ *     sample_init(&sample);
+ *     snprintf(sample.key.subject, SAMPLE_NAME, "gemm");
+ *     TRY(store_put(store, run, &sample));
+ *     sample_free(&sample);
  */
 #ifndef SPTUNE_RESULTS_SAMPLE_H
 #define SPTUNE_RESULTS_SAMPLE_H
@@ -10,8 +16,10 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "base/verdict.h"
+#include "results/stats.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { SAMPLE_NAME = 32 };
@@ -30,6 +38,7 @@ struct sample_key {
 };
 
 enum sample_outcome { SAMPLE_OK, SAMPLE_WAIVED, SAMPLE_FAILED };
+const char *sample_outcome_name(enum sample_outcome outcome); /* "ok" "waived" "failed" */
 
 struct sample {
     struct sample_key key;
@@ -38,7 +47,8 @@ struct sample {
     char why[256];       /* waived or failed: reason */
     double *times_us;    /* n of them, in the order measured; owned */
     int n;
-    int64_t bytes;       /* per rank, send side, own block included; -1 when bytes do not apply */
+    int64_t bytes;       /* per rank, send side, own block included; -1 when bytes do not apply. As nccl-tests' size: of an
+                          * allgather what was gathered, of a reduce_scatter what is scattered */
     double flops;        /* per rank and iteration, 0 when they do not apply */
     int group;           /* ranks of one exchange (busbw factor); 1 when it does not apply */
     double ceiling_GBps; /* same bytes, same directions busy, same buffers; 0 when not measured */
@@ -55,15 +65,52 @@ struct sample {
 };
 
 void sample_key_init(struct sample_key *key); /* every field absent */
-/* "subject=exchange ranks=2 ..." in list order, absent fields left out: equal keys have equal texts. free(). */
+/* "subject=exchange ranks=2 ..." in list order, absent fields left out: equal keys have equal texts. Blanks, control
+ * characters, '=' and '%' of a name are written %XX. free(); NULL when memory ran out. */
 char *sample_key_text(const struct sample_key *key);
+/* Fields in any order, each once. */
 enum status sample_key_parse(const char *text, struct sample_key *out);
+bool sample_key_equal(const struct sample_key *a, const struct sample_key *b);
+
+/* The fields as a table, for whoever walks them all: columns, axes, JSON. */
+struct sample_field {
+    const char *name;
+    bool text;
+    size_t offset;
+};
+enum {
+#define SAMPLE_KEY_ONE(name) +1
+    SAMPLE_FIELDS = 0 SAMPLE_KEY_LIST(SAMPLE_KEY_ONE, SAMPLE_KEY_ONE)
+#undef SAMPLE_KEY_ONE
+};
+extern const struct sample_field sample_fields[SAMPLE_FIELDS];
+const char *sample_field_text(const struct sample_key *key, const struct sample_field *field); /* "" when absent */
+int64_t sample_field_int(const struct sample_key *key, const struct sample_field *field);     /* -1 when absent */
+bool sample_field_present(const struct sample_key *key, const struct sample_field *field);
+const struct sample_field *sample_field_find(const char *name);
 
 void sample_init(struct sample *sample);
 void sample_free(struct sample *sample);
 enum status sample_copy(const struct sample *from, struct sample *out);
 
+/* What the times and bytes amount to; NAN where it does not apply or nothing was measured. */
+struct sample_summary {
+    double median_us, p95_us;
+    struct stats_interval ci95_us;
+    double algbw_GBps;     /* bytes / median: link, collective, exchange */
+    double busbw_GBps;     /* collective alone: algbw times what the operation sends over the wire, as nccl-tests does */
+    double effective_GBps; /* exchange: bytes / median, the change of layout included; not a link rate */
+    double tflops;
+    double ceiling_share;  /* (busbw, effective or tflops) / ceiling */
+};
+void sample_summarize(const struct sample *sample, struct sample_summary *out);
+
 json_t *sample_to_json(const struct sample *sample); /* an element of sptune.samples/1, statistics included */
+/* `where` is the path of the document. Statistics in the document are not believed: times_us is what counts. */
 enum status sample_from_json(const json_t *json, const char *where, struct sample *out);
+
+/* Add the variables that may be recorded (NCCL_* UCX_* CUDA_VISIBLE_DEVICES OMP_* SPTUNE_*) to `object`, by name. Where results are
+ * kept (SPTUNE_STORE) and names that look like secrets are left out. */
+enum status sample_environment(json_t *object);
 
 #endif
