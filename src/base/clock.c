@@ -2,7 +2,6 @@
 #include "base/clock.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
 int64_t clock_ns(void)
@@ -30,7 +29,7 @@ void clock_iso(char buf[32])
     time_t now = time(NULL);
     struct tm utc;
     if (!gmtime_r(&now, &utc) || !strftime(buf, 32, "%Y-%m-%dT%H:%M:%SZ", &utc))
-        strcpy(buf, "1970-01-01T00:00:00Z");
+        buf[0] = '\0';
 }
 
 static pthread_once_t resolution_once = PTHREAD_ONCE_INIT;

@@ -7,6 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum dtype { DTYPE_FP32, DTYPE_BF16, DTYPE_FP16, DTYPE_COUNT };
 
 const char *dtype_name(enum dtype dtype); /* "bf16" */
@@ -44,4 +48,7 @@ void dtype_store(enum dtype dtype, const float *src, void *dst, int64_t n);
 float dtype_get(enum dtype dtype, const void *base, int64_t index);
 void dtype_set(enum dtype dtype, void *base, int64_t index, float value);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -149,7 +149,7 @@ static enum status ill_typed(const json_t *value, const char *key, const char *w
 
 enum status json_need(const json_t *object, const char *key, const char *where, json_t **out)
 {
-    json_t *value;
+    json_t *value = NULL;
     TRY(find(object, key, where, &value));
     if (!value)
         return WHERE(FAIL(STATUS_USAGE, "\"%s\" is missing", key), "%s", where);
@@ -159,17 +159,18 @@ enum status json_need(const json_t *object, const char *key, const char *where, 
 
 enum status json_int(const json_t *object, const char *key, const char *where, int64_t fallback, int64_t *out)
 {
-    json_t *value;
+    json_t *value = NULL;
     TRY(find(object, key, where, &value));
     if (!value) {
         *out = fallback;
     } else if (json_is_integer(value)) {
         *out = json_integer_value(value);
     } else if (json_is_real(value)) {
+        const double beyond = 9223372036854775808.0; /* 2^63, the first real that int64 cannot hold */
         double real = json_real_value(value);
         if (real != floor(real))
             return WHERE(FAIL(STATUS_USAGE, "\"%s\" is %g, an integer is expected", key, real), "%s", where);
-        if (real < -0x1p63 || real >= 0x1p63)
+        if (real < -beyond || real >= beyond)
             return WHERE(FAIL(STATUS_USAGE, "\"%s\" is %g, which is too large for an integer", key, real), "%s", where);
         *out = (int64_t)real;
     } else {
@@ -180,7 +181,7 @@ enum status json_int(const json_t *object, const char *key, const char *where, i
 
 enum status json_double(const json_t *object, const char *key, const char *where, double fallback, double *out)
 {
-    json_t *value;
+    json_t *value = NULL;
     TRY(find(object, key, where, &value));
     if (value && !json_is_number(value))
         return ill_typed(value, key, where, "a number");
@@ -190,7 +191,7 @@ enum status json_double(const json_t *object, const char *key, const char *where
 
 enum status json_bool(const json_t *object, const char *key, const char *where, bool fallback, bool *out)
 {
-    json_t *value;
+    json_t *value = NULL;
     TRY(find(object, key, where, &value));
     if (value && !json_is_boolean(value))
         return ill_typed(value, key, where, "true or false");
@@ -200,7 +201,7 @@ enum status json_bool(const json_t *object, const char *key, const char *where, 
 
 enum status json_str(const json_t *object, const char *key, const char *where, const char *fallback, const char **out)
 {
-    json_t *value;
+    json_t *value = NULL;
     TRY(find(object, key, where, &value));
     if (value && !json_is_string(value))
         return ill_typed(value, key, where, "a string");

@@ -44,7 +44,7 @@ enum status mem_grow(void **array, size_t *cap, size_t need, size_t elem)
     size_t count = doubled < 8 ? 8 : doubled;
     if (count < need)
         count = need;
-    if (elem && count > SIZE_MAX / 2 / elem)
+    if (elem == 0 || count > SIZE_MAX / 2 / elem)
         return FAIL(STATUS_NOMEM, "an array of %zu elements of %zu bytes is too large", need, elem);
     TRY(enough(count * elem, "a growing array"));
     memcpy(&old, array, sizeof old);

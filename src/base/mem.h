@@ -10,6 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { MEM_ALIGN = 64 }; /* one cache line, one AVX-512 register */
 
 /* `what` names the thing for the message ("attention workspace"). Zeroed. free() releases it. bytes 0 gives a valid pointer. */
@@ -24,4 +28,7 @@ enum status mem_total(int64_t *out_bytes); /* min(cgroup limit, memory of the ma
 /* Both, for the machine whose proc/ and sys/ lie under `root` ("" is this one). */
 enum status mem_limits_at(const char *root, int64_t *out_available, int64_t *out_total);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

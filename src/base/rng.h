@@ -5,6 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct rng {
     uint64_t s[4];
 };
@@ -18,4 +22,7 @@ void rng_shuffle(struct rng *rng, int *array, int n);
 /* A stateless mix of a counter: index-encoded test data and per-element fills. */
 uint64_t rng_hash(uint64_t key, uint64_t counter);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

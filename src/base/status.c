@@ -84,6 +84,7 @@ enum status status_set(enum status code, const char *file, int line, const char 
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     text_clean(what);
+    code = code == STATUS_OK ? STATUS_MACHINE : code;
     begin(code, what);
     text_print(last.source, sizeof last.source, "%s:%d", tree_path(file), line);
     return code;

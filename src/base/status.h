@@ -58,6 +58,7 @@ struct status_message {
 #define STATUS_PRINTF(a, b)
 #endif
 
+/* Never gives STATUS_OK: a failure without a code is STATUS_MACHINE. */
 enum status status_set(enum status code, const char *file, int line, const char *fmt, ...) STATUS_PRINTF(4, 5);
 enum status status_where(enum status code, const char *fmt, ...) STATUS_PRINTF(2, 3);
 enum status status_hint(enum status code, const char *fmt, ...) STATUS_PRINTF(2, 3);
@@ -73,7 +74,17 @@ const char *status_name(enum status code); /* "usage" */
 const char *status_text(enum status code);
 int status_exit_code(enum status code);
 
-#define FAIL(code, ...) status_set((code), __FILE__, __LINE__, __VA_ARGS__)
+/* Tells the compiler what status_set promises, so that it knows which outputs are set after a call that did not fail. */
+static inline enum status status_never_ok(enum status code)
+{
+#if defined(__GNUC__)
+    if (code == STATUS_OK)
+        __builtin_unreachable();
+#endif
+    return code;
+}
+
+#define FAIL(code, ...) status_never_ok(status_set((code), __FILE__, __LINE__, __VA_ARGS__))
 #define WHERE(expr, ...) status_where((expr), __VA_ARGS__)
 #define HINT(expr, ...) status_hint((expr), __VA_ARGS__)
 #define TRY(expr)                                                                        \

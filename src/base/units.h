@@ -2,10 +2,12 @@
  *
  * tokens, heads, counts:  exact integers or k M G = 1024 steps ("128k" is 131,072)
  * message bytes:          the same
- * memory:                 needs GiB MiB KiB (binary) or GB MB KB (10^n); a bare number is refused
- * durations:              10s 5m 1h 250ms
+ * memory:                 needs TiB GiB MiB KiB (binary) or TB GB MB KB (10^n); a bare number is refused. Decimals as
+ *                         screens show them (79.6GiB, 79.6 GiB) are taken; part of a byte is dropped
+ * durations:              10s 5m 1h 250ms 7us
  * lists:                  comma lists and ranges: "1k,4k", "1k..8G*2" (geometric), "2..8+2" (arithmetic), "1..4" (+1)
- * Parsers take the option's name for the message and give STATUS_USAGE with WHERE and HINT set. Nothing is rounded.
+ * Parsers take the option's name for the message and give STATUS_USAGE with WHERE and HINT set. Nothing else is rounded:
+ * "1.5k" is 1,536, "1.5" heads are refused.
  */
 #ifndef SPTUNE_BASE_UNITS_H
 #define SPTUNE_BASE_UNITS_H

@@ -45,7 +45,7 @@ static enum status number(const struct list *list, const char *from, const char 
 
 static enum status range(struct list *list, const char *from, const char *dots, const char *end)
 {
-    int64_t lo, hi, step = 1;
+    int64_t lo = 0, hi = 0, step = 1;
     const char *high = dots + 2, *mark = high;
     while (mark < end && *mark != '*' && *mark != '+')
         mark++;
@@ -73,7 +73,7 @@ static enum status items(struct list *list, const char *text)
     for (const char *from = text;; from++) {
         const char *end = from + strcspn(from, ",");
         const char *dots = strstr(from, "..");
-        int64_t value;
+        int64_t value = 0;
         if (end == from)
             return HINT(WHERE(FAIL(STATUS_USAGE, "%s", *text ? "the list has an empty place" : "a value is missing"),
                               "%s", list->option),

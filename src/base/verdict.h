@@ -9,6 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define RULE_LIST(X)                                                                     \
     X(OK, "ok")                                                                          \
     X(HEADS_NOT_DIVISIBLE, "heads_not_divisible") /* Hq % P != 0 */                      \
@@ -53,4 +57,7 @@ static inline bool verdict_ok(const struct verdict *verdict)
 }
 struct verdict verdict_no(enum rule rule, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -150,7 +150,7 @@ static void this_tree_is_clean(void **state)
     struct text findings = {0};
     int n = find_all("src", "scripts/layers.txt", &findings);
     if (n)
-        print_error("%s", text_get(&findings));
+        fputs(text_get(&findings), stderr); /* cmocka's own printing cuts at 1 KiB */
     text_free(&findings);
     assert_int_equal(n, 0);
 }

@@ -74,6 +74,14 @@ static void a_new_failure_forgets_the_old_one(void **state)
     assert_int_equal(status_last()->rank, -1);
 }
 
+static void a_failure_is_never_ok(void **state)
+{
+    (void)state;
+    volatile enum status fine = STATUS_OK;
+    assert_int_equal(FAIL(fine, "who said so"), STATUS_MACHINE);
+    assert_string_equal(status_last()->what, "who said so");
+}
+
 static void ok_passes_untouched(void **state)
 {
     (void)state;
@@ -157,6 +165,7 @@ int main(void)
         cmocka_unit_test(exit_codes_are_the_contract),
         cmocka_unit_test(parts_gather_on_the_way_up),
         cmocka_unit_test(a_new_failure_forgets_the_old_one),
+        cmocka_unit_test(a_failure_is_never_ok),
         cmocka_unit_test(ok_passes_untouched),
         cmocka_unit_test(a_code_without_its_message_does_not_borrow_one),
         cmocka_unit_test(arguments_may_be_the_message),
