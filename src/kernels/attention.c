@@ -9,9 +9,11 @@
 #include <string.h>
 
 extern const struct attention attention_reference;
+extern const struct attention attention_cpu;
 
 const struct attention *const attentions[] = {
     &attention_reference,
+    &attention_cpu,
 
     NULL,
 };
