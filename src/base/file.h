@@ -7,10 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Read all of `path` ("-" is stdin), at most `limit` bytes; NUL-terminated, free() releases. Missing, a directory, unreadable,
- * too large: STATUS_USAGE naming the path. */
+/* Read all of `path` ("-" is stdin), at most `limit` bytes; NUL-terminated, free() releases. Missing, a directory,
+ * unreadable, too large: STATUS_USAGE naming the path. */
 enum status file_read(const char *path, size_t limit, char **out, size_t *out_len);
-/* Write to a temporary file beside it, fsync, rename: the old file or the new one, never a half. STATUS_IO (full disk). */
+/* Write to a temporary file beside it, fsync, rename: the old file or the new one, never a half. A link is followed; a
+ * device or pipe is written in place. A path that cannot be is STATUS_USAGE, a full disk STATUS_IO. */
 enum status file_write(const char *path, const char *bytes, size_t len);
 enum status file_make_dirs(const char *path);
 bool file_exists(const char *path);

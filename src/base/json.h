@@ -2,7 +2,8 @@
  *
  * Parsing names file, line and column. Depth is limited (JSON_DEPTH) so that a hostile file cannot exhaust the stack.
  * Typed getters take the path of the document for their message; a missing or ill-typed key is STATUS_USAGE.
- * json_t values are reference counted: functions returning json_t* give a new reference (NULL only when memory ran out).
+ * json_t values are reference counted: functions returning json_t* give a new reference (NULL only when memory
+ * ran out).
  */
 #ifndef SPTUNE_BASE_JSON_H
 #define SPTUNE_BASE_JSON_H

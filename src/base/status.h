@@ -74,7 +74,7 @@ const char *status_name(enum status code); /* "usage" */
 const char *status_text(enum status code);
 int status_exit_code(enum status code);
 
-/* Tells the compiler what status_set promises, so that it knows which outputs are set after a call that did not fail. */
+/* Tells the compiler what status_set promises, so that it knows which outputs are set. */
 static inline enum status status_never_ok(enum status code)
 {
 #if defined(__GNUC__)

@@ -6,8 +6,8 @@
  *                         screens show them (79.6GiB, 79.6 GiB) are taken; part of a byte is dropped
  * durations:              10s 5m 1h 250ms 7us
  * lists:                  comma lists and ranges: "1k,4k", "1k..8G*2" (geometric), "2..8+2" (arithmetic), "1..4" (+1)
- * Parsers take the option's name for the message and give STATUS_USAGE with WHERE and HINT set. Nothing else is rounded:
- * "1.5k" is 1,536, "1.5" heads are refused.
+ * Parsers take the option's name for the message and give STATUS_USAGE with WHERE and HINT set. Nothing else is
+ * rounded: "1.5k" is 1,536, "1.5" heads are refused.
  */
 #ifndef SPTUNE_BASE_UNITS_H
 #define SPTUNE_BASE_UNITS_H
