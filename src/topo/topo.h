@@ -60,6 +60,14 @@ struct topo_numa {
     char cpus[256]; /* allowed PUs of this node as a list, "0-15,32" */
 };
 
+/* A physical core. Sources list cores host by host, neighbours together (package, NUMA node, last-level cache). */
+struct topo_core {
+    int host, numa;  /* numa: index into numas, -1 unknown */
+    int package, l3; /* index within the host; l3 -1 when none is known */
+    int pus;         /* hardware threads, allowed or not */
+    char cpus[48];   /* those that this process may use, "3,67"; "" when none */
+};
+
 struct topo_gpu {
     int host, numa;         /* numa: index into numas, -1 unknown */
     char busid[16];         /* 0000:17:00.0, lower case; joins go by this only */
@@ -86,14 +94,15 @@ struct topo_link {
 
 struct topo {
     char source[256];      /* what was asked for, and which source answered */
-    int nhosts, nnumas, ngpus, nnics;
+    int nhosts, nnumas, ncores, ngpus, nnics;
     struct topo_host *hosts;
     struct topo_numa *numas;
+    struct topo_core *cores;
     struct topo_gpu *gpus;
     struct topo_nic *nics;
     struct topo_link *links; /* [ngpus][ngpus] */
     char fingerprint[33];    /* 32 hex digits over names, counts, links; never names of hosts, clocks, UUIDs */
-    char (*warnings)[256];   /* what is odd, in sentences */
+    char (*warnings)[256];   /* what is odd, in sentences; topo logs nothing, the document and the table repeat them */
     int nwarnings;
 };
 

@@ -1,0 +1,55 @@
+/* topo/source_hwloc.c -- "local": this machine, through hwloc.
+ *
+ * Only what is needed is discovered, so that an answer takes milliseconds: hwloc's parts that start GPU and display
+ * libraries stay off (a driver that hangs must not hang `topo`), and distances, memory attributes and CPU kinds are not asked.
+ */
+#include "topo/build.h"
+
+#include "base/text.h"
+
+#include <errno.h>
+#include <string.h>
+
+static bool accepts(const char *from)
+{
+    return strcmp(from, "local") == 0;
+}
+
+static enum status load(hwloc_topology_t machine)
+{
+    static const char *const slow[] = {"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
+    unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
+                          HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
+    for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) /* fails where that part is not installed: as good */
+        (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow[i]);
+    if (hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
+        hwloc_topology_set_flags(machine, flags) != 0 || hwloc_topology_load(machine) != 0)
+        return FAIL(STATUS_MACHINE, "hwloc %s cannot read this machine: %s", HWLOC_VERSION, strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status read_machine(hwloc_topology_t machine, struct topo *out)
+{
+    bool here = hwloc_topology_is_thissystem(machine);
+    TRY(topo_from_hwloc(machine, here ? "" : NULL, out));
+    text_print(out->source, sizeof out->source, "local: hwloc %s", HWLOC_VERSION);
+    if (here)
+        return STATUS_OK;
+    return topo_warn(out, "hwloc's environment (HWLOC_XMLFILE, HWLOC_SYNTHETIC, HWLOC_FSROOT) describes another machine than "
+                     "this one");
+}
+
+static enum status read_local(const char *from, struct topo *out)
+{
+    hwloc_topology_t machine;
+    (void)from;
+    if (hwloc_topology_init(&machine) != 0)
+        return FAIL(STATUS_NOMEM, "hwloc cannot start: %s", strerror(errno));
+    enum status status = load(machine);
+    if (status == STATUS_OK)
+        status = read_machine(machine, out);
+    hwloc_topology_destroy(machine);
+    return status;
+}
+
+const struct topo_source topo_source_hwloc = {.name = "hwloc", .accepts = accepts, .read = read_local};
