@@ -93,6 +93,7 @@ struct bench_session {
     enum status (*tell)(void *arg, const char *mode, const void *data, size_t bytes);
     void *tell_arg;
     bool reuse;                  /* take ok samples of this machine and versions from the store */
+    int64_t reuse_run;           /* > 0: of this run only (--resume); else of any run */
     bool checked;                /* correctness was checked for what will be timed */
     char *versions;              /* JSON text recorded with each sample; owned by the caller */
 };

@@ -31,9 +31,11 @@ struct request {
     int ranks_per_host;
     int nmicro;
     int64_t micro_batch[PLAN_LIST_MAX]; /* none: 1 */
+    char classes[PLAN_LIST_MAX][PLAN_NAME]; /* --attention: the target's classes to consider; none: all it has */
+    int nclasses;
     int64_t global_batch_tokens;   /* 0: not fixed */
     int64_t device_memory_bytes;   /* limit of one device (rank) of the planned machine; what it came from: */
-    char device_memory_from[48];
+    char device_memory_from[48];       /* "--device-memory", "GPU 0", "available memory / 2 ranks" */
     int64_t host_memory_bytes;     /* of one host, 0: unknown */
     double use_memory;             /* share of free memory that measuring may take */
     struct plan_space space;
@@ -46,6 +48,10 @@ struct request {
     struct request_assumption assumptions[REQUEST_ASSUMPTIONS];
 };
 
+void request_init(struct request *out); /* everything open */
+/* Fill what is open with the target's own defaults and this machine's limits, listing each as an assumption. Contradictions, a world
+ * that ranks cannot stand for, searched values the target does not know: STATUS_USAGE. */
+enum status request_complete(struct request *request);
 void request_assume(struct request *request, const char *name, const char *value, const char *from);
 
 #endif

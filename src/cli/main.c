@@ -1,0 +1,111 @@
+/* cli/main.c -- the way from argv to an exit code. */
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/version.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/report.h"
+
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum status unknown_verb(const char *word)
+{
+    const char *names[16];
+    size_t n = 0;
+    struct text all = {0};
+    for (; verbs[n] != NULL; n++) {
+        names[n] = verbs[n]->name;
+        text_add(&all, "%s%s", n > 0 ? " " : "", names[n]);
+    }
+    const char *near = text_nearest(word, names, n);
+    enum status status = FAIL(STATUS_USAGE, "unknown verb '%.40s'", word);
+    status = near != NULL ? HINT(status, "did you mean %s? Verbs: %s", near, text_get(&all))
+                          : HINT(status, "verbs: %s", text_get(&all));
+    text_free(&all);
+    return status;
+}
+
+static char *join(int argc, char **argv)
+{
+    struct text line = {0};
+    text_add(&line, "sptune");
+    for (int i = 1; i < argc; i++)
+        text_add(&line, strpbrk(argv[i], " \t\n\"'") != NULL ? " '%s'" : " %s", argv[i]);
+    return line.failed ? NULL : line.s;
+}
+
+static enum status prepare(struct cli *cli, int argc, char **argv)
+{
+    const struct opt *tables[8];
+    int ntables = 0;
+    while (cli->verb->tables[ntables] != NULL) {
+        tables[ntables] = cli->verb->tables[ntables];
+        ntables++;
+    }
+    tables[ntables] = cli_common;
+    tables[ntables + 1] = NULL;
+    static const char *const modes[] = {"auto", "plain", "none"};
+    TRY(opt_parse(argc, argv, tables, &cli->opts));
+    cli->json = opt_given(&cli->opts, "json");
+    cli->jsonl = opt_given(&cli->opts, "jsonl");
+    int64_t seed = 1;
+    int mode = PROGRESS_AUTO;
+    TRY(opt_count(&cli->opts, "seed", 0, INT64_MAX, 1, &seed));
+    TRY(opt_word(&cli->opts, "progress", modes, 3, PROGRESS_AUTO, &mode));
+    cli->seed = (uint64_t)seed;
+    log_setup(report_log_level(cli), true);
+    progress_setup(opt_given(&cli->opts, "quiet") ? PROGRESS_NONE : (enum progress_mode)mode);
+    return STATUS_OK;
+}
+
+static enum status check_args(const struct cli *cli)
+{
+    if (cli->opts.nargs > cli->verb->max_args)
+        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", cli->opts.args[cli->verb->max_args]),
+                    "usage: sptune %s %s", cli->verb->name, cli->verb->usage);
+    if (cli->opts.nargs < cli->verb->min_args)
+        return HINT(FAIL(STATUS_USAGE, "sptune %s needs an argument", cli->verb->name), "usage: sptune %s %s", cli->verb->name,
+                    cli->verb->usage);
+    return STATUS_OK;
+}
+
+static enum status run(struct cli *cli, int argc, char **argv)
+{
+    if (argc < 2)
+        return help_short();
+    const char *word = argv[1];
+    if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0)
+        return help_version();
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        return help_all();
+    cli->verb = verb_find(word);
+    if (cli->verb == NULL)
+        return unknown_verb(word);
+    TRY(prepare(cli, argc - 1, argv + 1));
+    if (opt_given(&cli->opts, "help"))
+        return help_verb(cli->verb);
+    TRY(check_args(cli));
+    return cli->verb->run(cli);
+}
+
+int main(int argc, char **argv)
+{
+    setlocale(LC_CTYPE, "");
+    signal(SIGPIPE, SIG_IGN);
+    struct cli cli = {.seed = 1, .command = join(argc, argv)};
+    clock_iso(cli.started);
+    /* Before options are parsed a wrong one must already be answered in the form that was asked for. */
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        cli.json = cli.json || strcmp(argv[i], "--json") == 0;
+    enum status status = run(&cli, argc, argv);
+    if (status != STATUS_OK && !cli.spoke)
+        report_end(&cli, status);
+    free(cli.command);
+    return cli.spoke ? cli.exit_code : status_exit_code(status);
+}

@@ -1,0 +1,213 @@
+/* cli/ranks.c -- fork or join the ranks, the serve loop, and the end of both. */
+#include "cli/ranks.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "bench/check.h"
+#include "cli/report.h"
+#include "comm/launch.h"
+#include "kernels/gemm.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct ranks_mode ranks_modes[] = {
+    {"bench", bench_serve},
+    {"check", check_serve},
+    {NULL, NULL},
+};
+
+static const char mode_end[] = "end";
+
+struct job {
+    struct cli *cli;
+    const struct topo *topo;
+    const struct ranks_options *options;
+    ranks_root root;
+    void *arg;
+};
+
+/* One message: mode name, NUL, data. */
+enum status ranks_tell(void *arg, const char *mode, const void *data, size_t bytes)
+{
+    struct ranks *ranks = arg;
+    size_t name = strlen(mode) + 1, total = name + bytes;
+    char *message = malloc(total);
+    if (message == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for a message of %zu bytes to the ranks", total);
+    memcpy(message, mode, name);
+    if (bytes > 0)
+        memcpy(message + name, data, bytes);
+    void *borrowed = message;
+    enum status status = boot_bcast(ranks->boot, 0, &borrowed, &total, clock_deadline(BOOT_DEADLINE_US));
+    free(message);
+    return status;
+}
+
+static enum status serve_one(struct ranks *ranks, bool *done)
+{
+    void *message = NULL;
+    size_t bytes = 0;
+    TRY(boot_bcast(ranks->boot, 0, &message, &bytes, INT64_MAX));
+    const char *mode = message;
+    size_t name = strnlen(mode, bytes) + 1;
+    enum status status = STATUS_OK;
+    const struct ranks_mode *m = ranks_modes;
+    if (name > bytes)
+        status = FAIL(STATUS_PEER, "rank 0 sent a message without a mode");
+    else if (strcmp(mode, mode_end) == 0)
+        *done = true;
+    else {
+        while (m->name != NULL && strcmp(m->name, mode) != 0)
+            m++;
+        status = m->name != NULL ? m->run(&ranks->env, mode + name, bytes - name)
+                                 : FAIL(STATUS_PEER, "rank 0 asked for the unknown mode '%.32s'", mode);
+    }
+    free(message);
+    return status;
+}
+
+static enum status serve(struct ranks *ranks)
+{
+    bool done = false;
+    while (!done)
+        TRY(serve_one(ranks, &done));
+    return STATUS_OK;
+}
+
+/* auto: the GPU when there is one that this build can drive, else the CPU with one warning naming what was seen. */
+static enum status open_device(const struct job *job, const struct launch *launch, struct dev **out)
+{
+    const char *want = job->options->device;
+    if (strcmp(want, "cpu") == 0)
+        return dev_open(DEV_CPU, 0, out);
+    enum status status = dev_open(DEV_CUDA, launch->local_rank, out);
+    if (status != STATUS_ABSENT || strcmp(want, "cuda") == 0)
+        return status;
+    status_clear();
+    if (job->topo->ngpus > 0 && launch->rank == 0)
+        log_warn("%s at %s is here, but no CUDA device answers in this build: measuring on the CPU", job->topo->gpus[0].name,
+                 job->topo->gpus[0].busid);
+    return dev_open(DEV_CPU, 0, out);
+}
+
+static enum status open_all(const struct job *job, const struct launch *launch, struct ranks *ranks)
+{
+    int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
+    TRY(boot_open(launch, deadline, &ranks->boot));
+    TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
+    if (dev_kind_of(ranks->env.dev) == DEV_CPU)
+        gemm_set_threads(1); /* a rank is one CPU; threads of its own would steal the others' */
+    TRY(comm_open(ranks->boot, ranks->env.dev, "ucx", job->options->transport, &ranks->env.world));
+    memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
+    text_print(ranks->env.transport, sizeof ranks->env.transport, "%s", comm_transport(ranks->env.world));
+    ranks->env.usable_cpus = topo_usable_cpus(job->topo);
+    return STATUS_OK;
+}
+
+static enum status run_root(const struct job *job, struct ranks *ranks)
+{
+    enum status status = job->root(ranks, job->arg);
+    struct status_message message = *status_last();
+    if (status != STATUS_PEER && ranks_tell(ranks, mode_end, NULL, 0) != STATUS_OK && status == STATUS_OK)
+        return status_last()->code;
+    if (status != STATUS_OK)
+        status_restore(&message);
+    return status;
+}
+
+static int rank_main(const struct launch *launch, void *arg)
+{
+    struct job *job = arg;
+    bool root = launch->rank == 0;
+    log_setup(report_log_level(job->cli), root);
+    if (root)
+        interrupt_setup();
+    else
+        interrupt_ignore();
+    struct ranks ranks = {.cli = job->cli, .topo = job->topo};
+    enum status status = open_all(job, launch, &ranks);
+    if (status == STATUS_OK)
+        status = root ? run_root(job, &ranks) : serve(&ranks);
+    /* A rank other than 0 that fails tells the others why; rank 0 prints. Statuses that all ranks agreed on need no telling. */
+    if (status != STATUS_OK && ranks.boot != NULL && !root)
+        boot_abort(ranks.boot, status_last());
+    if (root)
+        report_end(job->cli, status);
+    bool broken = status == STATUS_PEER || status == STATUS_TIMEOUT || status == STATUS_MACHINE;
+    bool clean = status == STATUS_OK || (root && !broken); /* the others were told to end and close with us */
+    if (clean) {
+        comm_close(ranks.env.world);
+        boot_close(ranks.boot);
+        dev_close(ranks.env.dev);
+    }
+    return status_exit_code(status);
+}
+
+static enum status died(const struct launch_report *report)
+{
+    int rank = report->failed_rank < 0 ? 0 : report->failed_rank;
+    enum status status = report->signal != 0
+        ? FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank, report->signal, strsignal(report->signal))
+        : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
+    return HINT(status_rank(status, rank), "look at the kernel log for an out-of-memory kill; what was measured is kept, "
+                                           "`--resume` goes on");
+}
+
+static enum status fork_job(struct job *job)
+{
+    int n = job->options->n;
+    char **slots = NULL;
+    TRY(topo_cpu_slots(job->topo, n, &slots));
+    struct launch_report report = {.failed_rank = -1};
+    enum status status = launch_fork(n, n <= topo_usable_cpus(job->topo) ? slots : NULL, rank_main, job, &report);
+    topo_free_slots(slots, n);
+    TRY(status);
+    if (!report.root_spoke)
+        return died(&report);
+    job->cli->spoke = true;
+    job->cli->exit_code = report.exit_code;
+    return STATUS_OK;
+}
+
+enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root, void *arg)
+{
+    struct launch launch;
+    bool found = false;
+    TRY(launch_detect(&launch, &found));
+    struct job job = {.cli = cli, .topo = topo, .options = options, .root = root, .arg = arg};
+    enum status status = STATUS_OK;
+    if (found) {
+        cli->exit_code = rank_main(&launch, &job);
+        cli->spoke = true;
+    } else {
+        status = fork_job(&job);
+    }
+    return status;
+}
+
+enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
+{
+    static const char *const devices[] = {"auto", "cpu", "cuda"}, *const carriers[] = {"shm", "sysv", "tcp"};
+    int device = 0, carrier = -1;
+    TRY(opt_word(&cli->opts, "device", devices, 3, 0, &device));
+    TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
+    out->device = devices[device];
+    out->transport = carrier < 0 ? NULL : carriers[carrier];
+    return STATUS_OK;
+}
+
+enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out)
+{
+    struct launch launch;
+    bool found = false;
+    TRY(launch_detect(&launch, &found));
+    int64_t fallback = found ? launch.size : topo->ngpus > 0 ? topo->ngpus : 2;
+    TRY(opt_count(&cli->opts, "ranks", 1, 4096, fallback, out));
+    if (found && *out != launch.size)
+        return HINT(FAIL(STATUS_USAGE, "--ranks %lld contradicts the launcher: %s", (long long)*out, launch.rule),
+                    "leave --ranks out under a launcher");
+    return STATUS_OK;
+}

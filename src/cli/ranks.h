@@ -1,0 +1,44 @@
+/* cli/ranks.h -- start the ranks, put them to work, and end them.
+ *
+ * ranks_run forks n ranks (or joins the launcher around this process), binds them to CPUs from topo, opens bootstrap, device and
+ * transport on each. Rank 0 runs `root`; the others wait in the serve loop: a table from mode to function, told by rank 0 through
+ * ranks_tell. A failure on any rank ends the job with its message on rank 0.
+ */
+#ifndef SPTUNE_CLI_RANKS_H
+#define SPTUNE_CLI_RANKS_H
+
+#include "bench/bench.h"
+#include "cli/cli.h"
+#include "topo/topo.h"
+
+struct ranks {
+    struct cli *cli;
+    const struct topo *topo;
+    struct bench_env env;
+    struct boot *boot;
+};
+
+struct ranks_options {
+    int n;
+    const char *device;    /* "auto" "cpu" "cuda" */
+    const char *transport; /* preferred UCX transport, NULL: best */
+};
+
+/* A mode of the serve loop. */
+struct ranks_mode {
+    const char *name;
+    enum status (*run)(struct bench_env *env, const void *data, size_t bytes);
+};
+extern const struct ranks_mode ranks_modes[]; /* ends with a NULL name */
+
+typedef enum status (*ranks_root)(struct ranks *ranks, void *arg);
+/* In the process that called it: STATUS_OK with cli->spoke and cli->exit_code set when rank 0 ended by itself (it has printed
+ * everything), else what happened to the job. */
+enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root, void *arg);
+enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
+/* --device and --transport. */
+enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
+/* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. */
+enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out);
+
+#endif

@@ -1,0 +1,131 @@
+/* cli/samples.c -- lists of samples: collect, show, export. */
+#include "cli/samples.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "results/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum status samples_add(struct samples *samples, const struct sample *sample)
+{
+    TRY(mem_grow((void **)&samples->rows, &samples->cap, (size_t)samples->n + 1, sizeof *samples->rows));
+    TRY(sample_copy(sample, &samples->rows[samples->n]));
+    samples->n++;
+    return STATUS_OK;
+}
+
+void samples_free(struct samples *samples)
+{
+    for (int i = 0; i < samples->n; i++)
+        sample_free(&samples->rows[i]);
+    free(samples->rows);
+    *samples = (struct samples){0};
+}
+
+static enum status add(void *arg, int64_t run, const struct sample *sample)
+{
+    (void)run;
+    return samples_add(arg, sample);
+}
+
+enum status samples_of_run(struct store *store, int64_t run, struct samples *out)
+{
+    *out = (struct samples){0};
+    enum status status = store_each(store, run, add, out);
+    if (status != STATUS_OK)
+        samples_free(out);
+    return status;
+}
+
+static enum status split(const char *text, const struct export **format, const char **path)
+{
+    const char *eq = strchr(text, '=');
+    char name[32];
+    text_print(name, sizeof name, "%.*s", eq != NULL ? (int)(eq - text) : (int)strlen(text), text);
+    *format = export_find(name);
+    *path = eq != NULL ? eq + 1 : "";
+    struct text known = {0};
+    for (int i = 0; exports[i] != NULL; i++)
+        text_add(&known, "%s%s", i > 0 ? ", " : "", exports[i]->name);
+    enum status status = STATUS_OK;
+    if (*format == NULL)
+        status = HINT(FAIL(STATUS_USAGE, "--export does not know the format '%s'", name), "FORMAT=FILE with one of: %s",
+                      text_get(&known));
+    else if (**path == '\0')
+        status = HINT(FAIL(STATUS_USAGE, "--export %s names no file", name), "write --export %s=FILE", name);
+    text_free(&known);
+    return status;
+}
+
+static enum status list_formats(void)
+{
+    struct text out = {0};
+    for (int i = 0; exports[i] != NULL; i++)
+        text_add(&out, "%-7s %s\n", exports[i]->name, exports[i]->about);
+    enum status status = cli_print(text_get(&out));
+    text_free(&out);
+    return status;
+}
+
+enum status samples_check_exports(struct cli *cli)
+{
+    const char *values[OPT_MANY_MAX];
+    int n = opt_values(&cli->opts, "export", values);
+    for (int i = 0; i < n; i++) {
+        const struct export *format;
+        const char *path;
+        if (strcmp(values[i], "list") == 0) {
+            TRY(list_formats());
+            cli->spoke = true; /* a list was asked for: nothing else is done */
+            return STATUS_OK;
+        }
+        TRY(split(values[i], &format, &path));
+    }
+    return STATUS_OK;
+}
+
+static enum status export_one(struct cli *cli, const struct samples *samples, const char *value, const char *title)
+{
+    const struct export *format;
+    const char *path;
+    TRY(split(value, &format, &path));
+    struct export_context context = {.envelope = cli_envelope(cli), .title = title};
+    char *bytes = NULL;
+    size_t len = 0;
+    TRY(format->render(samples->rows, samples->n, &context, &bytes, &len));
+    enum status status = file_write(path, bytes, len);
+    free(bytes);
+    if (status == STATUS_OK)
+        log_info("wrote %s", path);
+    return status;
+}
+
+static enum status show_rows(struct cli *cli, const struct samples *samples)
+{
+    struct export_context context = {.envelope = cli_envelope(cli)};
+    char *out = NULL;
+    size_t len = 0;
+    if (cli->json) {
+        TRY(export_find("json")->render(samples->rows, samples->n, &context, &out, &len));
+        cli->printed = true;
+    } else {
+        TRY(export_table(samples->rows, samples->n, &out));
+    }
+    enum status status = cli_print(out);
+    free(out);
+    return status;
+}
+
+enum status samples_show(struct cli *cli, const struct samples *samples, const char *title)
+{
+    if (!cli->jsonl)
+        TRY(show_rows(cli, samples));
+    const char *values[OPT_MANY_MAX];
+    int n = opt_values(&cli->opts, "export", values);
+    for (int i = 0; i < n; i++)
+        TRY(export_one(cli, samples, values[i], title));
+    return STATUS_OK;
+}

@@ -1,0 +1,23 @@
+/* cli/samples.h -- a growing list of samples, and how the verbs show and export it. */
+#ifndef SPTUNE_CLI_SAMPLES_H
+#define SPTUNE_CLI_SAMPLES_H
+
+#include "cli/cli.h"
+#include "results/sample.h"
+#include "results/store.h"
+
+struct samples {
+    struct sample *rows; /* owned */
+    int n;
+    size_t cap;
+};
+
+enum status samples_add(struct samples *samples, const struct sample *sample); /* copies */
+void samples_free(struct samples *samples);
+enum status samples_of_run(struct store *store, int64_t run, struct samples *out); /* every sample of a run, in order */
+/* --json: the document; else the table; then every --export FORMAT=FILE. */
+enum status samples_show(struct cli *cli, const struct samples *samples, const char *title);
+/* Are all --export values FORMAT=FILE with a known format? Said before anything is measured. */
+enum status samples_check_exports(struct cli *cli);
+
+#endif

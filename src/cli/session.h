@@ -1,0 +1,17 @@
+/* cli/session.h -- what a measuring verb needs on rank 0: the store, a run in it, versions, and the machine's measuring lock. */
+#ifndef SPTUNE_CLI_SESSION_H
+#define SPTUNE_CLI_SESSION_H
+
+#include "bench/bench.h"
+#include "cli/ranks.h"
+
+/* Opens the store for writing and begins (or, with run > 0, continues) a run. The caller closes. */
+enum status session_open(struct ranks *ranks, const char *verb, int64_t run, struct bench_session *out);
+void session_close(struct bench_session *session);
+
+/* Only one sptune measures on a machine at a time. Waits up to wait_us, then STATUS_BUSY. Nothing stays behind: the lock is an abstract
+ * socket that the kernel takes back with the process. */
+enum status session_lock(int64_t wait_us, int *out_fd);
+void session_unlock(int fd);
+
+#endif

@@ -1,0 +1,266 @@
+/* cli/sweep.c -- the axes of `bench`, one table row each. */
+#include "cli/sweep.h"
+
+#include "base/units.h"
+#include "kernels/attention.h"
+#include "sp/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { COLLECTIVE = 1, EXCHANGE = 2, ATTENTION = 4, GEMM = 8, LAYER = 16, SHAPED = EXCHANGE | ATTENTION | LAYER };
+
+struct sweep_axis {
+    const char *option;
+    unsigned subjects;
+    bool variant;
+    bool words;             /* list of words, else of numbers */
+    int64_t min, max;
+    const char *fallback;   /* list taken when not given; NULL: the value of the base case stays */
+    enum status (*set)(struct bench_case *c, int64_t number, const char *word);
+};
+
+const struct opt sweep_options[] = {
+    {"sp", 0, OPT_VALUE, "LIST", "ranks per sequence [all ranks]"},
+    {"op", 0, OPT_VALUE, "LIST", "collective: alltoall,allgather,reduce_scatter,allreduce,sendrecv; exchange: whole,in,out,one"},
+    {"bytes", 0, OPT_VALUE, "LIST", "collective: send bytes of one rank, own block included [64k..16M*4]"},
+    {"heads", 0, OPT_VALUE, "LIST", "query heads [32]"},
+    {"kv-heads", 0, OPT_VALUE, "LIST", "key/value heads [8]"},
+    {"head-dim", 0, OPT_VALUE, "LIST", "head dimension [128]"},
+    {"seq", 0, OPT_VALUE, "LIST", "tokens of one sequence [4k]"},
+    {"batch", 0, OPT_VALUE, "LIST", "sequences [1]"},
+    {"m", 0, OPT_VALUE, "LIST", "gemm: rows [1k]"},
+    {"n", 0, OPT_VALUE, "LIST", "gemm: columns [1k]"},
+    {"k", 0, OPT_VALUE, "LIST", "gemm: inner size [1k]"},
+    {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32]"},
+    {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu]"},
+    {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [packed]"},
+    {"chunks", 0, OPT_VALUE, "LIST", "layer: head groups whose exchange and attention alternate [1]"},
+    {"direction", 0, OPT_VALUE, "LIST", "fwd,bwd [fwd]"},
+    {"causal", 0, OPT_VALUE, "LIST", "0,1 [1]"},
+    {"window", 0, OPT_VALUE, "LIST", "sliding window in tokens, 0 none [0]"},
+    {"docs", 0, OPT_VALUE, "SPEC", "packed documents: none, fixed:8k, or a file of lengths [none]"},
+    {"timing", 0, OPT_VALUE, "LIST", "stream,loop (graph needs a GPU) [stream]"},
+    {"buffers", 0, OPT_VALUE, "LIST", "hot,cold [hot]"},
+    {0},
+};
+
+#define SET(name) static enum status set_##name(struct bench_case *c, int64_t number, const char *word)
+#define SET_NUMBER(name, field, type)                                                    \
+    SET(name)                                                                            \
+    {                                                                                    \
+        (void)word;                                                                      \
+        c->field = (type)number;                                                         \
+        return STATUS_OK;                                                                \
+    }
+SET_NUMBER(sp, plan.sp, int)
+SET_NUMBER(bytes, bytes, int64_t)
+SET_NUMBER(heads, problem.heads, int)
+SET_NUMBER(kv_heads, problem.kv_heads, int)
+SET_NUMBER(head_dim, problem.head_dim, int)
+SET_NUMBER(seq, problem.seq, int64_t)
+SET_NUMBER(batch, problem.batch, int64_t)
+SET_NUMBER(m, m, int64_t)
+SET_NUMBER(n, n, int64_t)
+SET_NUMBER(k, k, int64_t)
+SET_NUMBER(chunks, plan.chunks, int)
+SET_NUMBER(causal, problem.causal, bool)
+SET_NUMBER(window, problem.window, int64_t)
+
+SET(op)
+{
+    (void)number;
+    text_print(c->op, sizeof c->op, "%s", word);
+    return STATUS_OK;
+}
+
+SET(dtype)
+{
+    (void)number;
+    return dtype_parse(word, "--dtype", &c->problem.dtype);
+}
+
+SET(attention)
+{
+    (void)number;
+    if (attention_find(word) == NULL)
+        return HINT(FAIL(STATUS_USAGE, "--attention does not know '%.40s'", word), "`--attention list` names the kernels");
+    text_print(c->plan.attention, sizeof c->plan.attention, "%s", word);
+    return STATUS_OK;
+}
+
+SET(exchange)
+{
+    (void)number;
+    if (exchange_find(word) == NULL)
+        return HINT(FAIL(STATUS_USAGE, "--exchange does not know '%.40s'", word), "`--exchange list` names the exchanges");
+    text_print(c->plan.exchange, sizeof c->plan.exchange, "%s", word);
+    return STATUS_OK;
+}
+
+static enum status one_of(const char *option, const char *word, const char *const *words, int n, int *out)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *out = i;
+            return STATUS_OK;
+        }
+    }
+    const char *near = text_nearest(word, words, (size_t)n);
+    return HINT(FAIL(STATUS_USAGE, "%s does not know '%.40s'", option, word), "did you mean %s?", near != NULL ? near : words[0]);
+}
+
+SET(direction)
+{
+    static const char *const words[] = {"fwd", "bwd"};
+    int i = number != 0;
+    TRY(one_of("--direction", word, words, 2, &i));
+    c->problem.direction = i == 0 ? PROBLEM_FORWARD : PROBLEM_BACKWARD;
+    return STATUS_OK;
+}
+
+SET(timing)
+{
+    static const char *const words[] = {"stream", "graph", "loop"};
+    int i = (int)number;
+    TRY(one_of("--timing", word, words, 3, &i));
+    c->timing = (enum bench_timing)i;
+    return STATUS_OK;
+}
+
+SET(buffers)
+{
+    static const char *const words[] = {"hot", "cold"};
+    int i = (int)number;
+    TRY(one_of("--buffers", word, words, 2, &i));
+    c->buffers = (enum bench_buffers)i;
+    return STATUS_OK;
+}
+
+#define MANY ((int64_t)1 << 40)
+static const struct sweep_axis axes[] = {
+    {"op", COLLECTIVE, false, true, 0, 0, "alltoall", set_op},
+    {"op", EXCHANGE, false, true, 0, 0, "whole", set_op},
+    {"sp", SHAPED | COLLECTIVE, false, false, 1, 4096, NULL, set_sp},
+    {"bytes", COLLECTIVE, false, false, 1, MANY, "64k..16M*4", set_bytes},
+    {"heads", SHAPED, false, false, 1, 1 << 16, "32", set_heads},
+    {"kv-heads", SHAPED, false, false, 1, 1 << 16, "8", set_kv_heads},
+    {"head-dim", SHAPED, false, false, 1, 1 << 12, "128", set_head_dim},
+    {"seq", SHAPED, false, false, 1, MANY, "4k", set_seq},
+    {"batch", SHAPED, false, false, 1, 1 << 20, "1", set_batch},
+    {"m", GEMM, false, false, 1, MANY, "1k", set_m},
+    {"n", GEMM, false, false, 1, MANY, "1k", set_n},
+    {"k", GEMM, false, false, 1, MANY, "1k", set_k},
+    {"dtype", SHAPED | GEMM | COLLECTIVE, false, true, 0, 0, "fp32", set_dtype},
+    {"direction", SHAPED, false, true, 0, 0, "fwd", set_direction},
+    {"causal", ATTENTION | LAYER, false, false, 0, 1, "1", set_causal},
+    {"window", ATTENTION | LAYER, false, false, 0, MANY, "0", set_window},
+    {"timing", SHAPED | GEMM | COLLECTIVE, false, true, 0, 0, "stream", set_timing},
+    {"buffers", SHAPED | GEMM | COLLECTIVE, false, true, 0, 0, "hot", set_buffers},
+    {"exchange", EXCHANGE | LAYER, true, true, 0, 0, "packed", set_exchange},
+    {"attention", ATTENTION | LAYER, true, true, 0, 0, "cpu", set_attention},
+    {"chunks", LAYER, true, false, 1, 4096, "1", set_chunks},
+};
+
+static unsigned subject_bit(const char *subject)
+{
+    static const char *const names[] = {"collective", "exchange", "attention", "gemm", "layer"};
+    for (unsigned i = 0; i < 5; i++)
+        if (strcmp(names[i], subject) == 0)
+            return 1u << i;
+    return 0;
+}
+
+/* An axis option that this subject has no use for is a mistake worth saying. */
+static enum status refuse_foreign(struct cli *cli, const char *subject, unsigned bit)
+{
+    for (const struct opt *o = sweep_options; o->name != NULL; o++) {
+        bool known = strcmp(o->name, "docs") == 0 && (bit & (ATTENTION | LAYER)) != 0;
+        for (size_t a = 0; a < sizeof axes / sizeof axes[0]; a++)
+            known = known || (strcmp(axes[a].option, o->name) == 0 && (axes[a].subjects & bit) != 0);
+        if (!known && opt_given(&cli->opts, o->name))
+            return HINT(FAIL(STATUS_USAGE, "bench %s has no --%s", subject, o->name), "leave it out, or bench another subject");
+    }
+    return STATUS_OK;
+}
+
+static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, struct sweep *out)
+{
+    const char *text = opt_value(&cli->opts, axis->option);
+    if (text == NULL)
+        text = axis->fallback;
+    if (text == NULL)
+        return STATUS_OK;
+    char option[32];
+    text_print(option, sizeof option, "--%s", axis->option);
+    int a = out->naxes;
+    if (axis->words)
+        TRY(opt_split(text, &out->storage[a], out->words[a], 32, &out->count[a]));
+    else
+        TRY(units_parse_list(text, option, axis->min, axis->max, &out->numbers[a], &out->count[a]));
+    for (int i = 0; axis->words && i < out->count[a]; i++) { /* a wrong word is refused before anything runs */
+        struct bench_case probe = out->base;
+        TRY(axis->set(&probe, 0, out->words[a][i]));
+    }
+    out->axes[a] = axis;
+    out->naxes++;
+    int *size = axis->variant ? &out->variants : &out->cells;
+    if ((int64_t)*size * out->count[a] > (axis->variant ? BENCH_CASES_MAX : 100000))
+        return HINT(FAIL(STATUS_USAGE, "these lists make too many %s", axis->variant ? "variants of one cell" : "cells"),
+                    "give shorter lists");
+    *size *= out->count[a];
+    out->nvariants += axis->variant;
+    return STATUS_OK;
+}
+
+enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct sweep *out)
+{
+    unsigned bit = subject_bit(subject);
+    *out = (struct sweep){.cells = 1, .variants = 1};
+    bench_case_init(&out->base);
+    text_print(out->base.subject, sizeof out->base.subject, "%s", subject);
+    out->base.seed = cli->seed;
+    out->base.plan.sp = ranks;
+    out->base.problem.world = ranks;
+    TRY(refuse_foreign(cli, subject, bit));
+    enum status status = STATUS_OK;
+    for (size_t a = 0; a < sizeof axes / sizeof axes[0] && status == STATUS_OK; a++)
+        if ((axes[a].subjects & bit) != 0)
+            status = read_axis(cli, &axes[a], out);
+    if (status != STATUS_OK)
+        sweep_close(out);
+    return status;
+}
+
+void sweep_close(struct sweep *sweep)
+{
+    for (int a = 0; a < SWEEP_AXES; a++) {
+        free(sweep->numbers[a]);
+        free(sweep->storage[a]);
+    }
+    *sweep = (struct sweep){0};
+}
+
+static enum status apply(const struct sweep *sweep, int from, int to, int index, struct bench_case *c)
+{
+    for (int a = to - 1; a >= from; a--) { /* the last axis turns fastest */
+        int i = index % sweep->count[a];
+        index /= sweep->count[a];
+        const struct sweep_axis *axis = sweep->axes[a];
+        TRY(axis->set(c, axis->words ? 0 : sweep->numbers[a][i], axis->words ? sweep->words[a][i] : NULL));
+    }
+    return STATUS_OK;
+}
+
+enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
+{
+    int outer = sweep->naxes - sweep->nvariants;
+    for (int v = 0; v < sweep->variants; v++) {
+        out[v] = sweep->base;
+        TRY(apply(sweep, 0, outer, i, &out[v]));
+        TRY(apply(sweep, outer, sweep->naxes, v, &out[v]));
+        struct plan *plan = &out[v].plan;
+        plan->dp_shard = plan->sp > 0 && out[v].problem.world % plan->sp == 0 ? out[v].problem.world / plan->sp : 1;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,33 @@
+/* cli/sweep.h -- the product of `bench`'s lists: axes in one table, cells by odometer.
+ *
+ * Outer axes make cells; the variant axes (exchange, attention, chunks) make the cases of one cell, which are measured interleaved.
+ */
+#ifndef SPTUNE_CLI_SWEEP_H
+#define SPTUNE_CLI_SWEEP_H
+
+#include "bench/bench.h"
+#include "cli/cli.h"
+
+enum { SWEEP_AXES = 24 };
+
+struct sweep_axis;
+struct sweep {
+    struct bench_case base;
+    int naxes, nvariants; /* axes[0 .. naxes - nvariants) are outer, the rest variants */
+    const struct sweep_axis *axes[SWEEP_AXES];
+    int count[SWEEP_AXES];
+    int64_t *numbers[SWEEP_AXES];    /* owned, for number axes */
+    const char *words[SWEEP_AXES][32];
+    char *storage[SWEEP_AXES];
+    int cells, variants;
+};
+
+/* Reads the axis options of `subject` from the command line; options of other subjects are refused. */
+enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct sweep *out);
+void sweep_close(struct sweep *sweep);
+/* The cases of cell i (0 .. cells-1): sweep->variants of them. STATUS_USAGE for sizes that make no problem at all. */
+enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out);
+
+extern const struct opt sweep_options[];
+
+#endif

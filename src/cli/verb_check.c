@@ -1,0 +1,120 @@
+/* cli/verb_check.c -- `sptune check`: correctness of everything that can run here. */
+#include "base/log.h"
+#include "base/units.h"
+#include "bench/check.h"
+#include "cli/cli.h"
+#include "cli/ranks.h"
+#include "results/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt options[] = {
+    {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
+    {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
+    {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
+    {0},
+};
+
+static const char *outcome_name(enum check_outcome outcome)
+{
+    return outcome == CHECK_PASSED ? "passed" : outcome == CHECK_FAILED ? "FAILED" : "waived";
+}
+
+static json_t *to_json(const struct check_report *report, const struct json_envelope *envelope)
+{
+    json_t *document = json_document("check", envelope), *rows = json_array();
+    for (int i = 0; i < report->nrows; i++) {
+        const struct check_row *r = &report->rows[i];
+        json_array_append_new(rows, json_pack("{s:s s:s s:s s:s s:s s:i}", "area", r->area, "what", r->what, "outcome",
+                                              r->outcome == CHECK_FAILED ? "failed" : outcome_name(r->outcome), "rule",
+                                              rule_code(r->rule), "why", r->why, "cases", r->cases));
+    }
+    if (document != NULL) {
+        json_object_set_new(document, "rows", rows);
+        json_object_set_new(document, "cases", json_integer(report->cases));
+        json_object_set_new(document, "passed", json_integer(report->passed));
+        json_object_set_new(document, "failed", json_integer(report->failed));
+        json_object_set_new(document, "waived", json_integer(report->waived));
+    }
+    return document;
+}
+
+static enum status print(const struct check_report *report, int64_t ranks)
+{
+    struct text out = {0};
+    char cases[UNITS_BUF];
+    for (int i = 0; i < report->nrows; i++) {
+        const struct check_row *r = &report->rows[i];
+        text_add(&out, "%-7s %-10s %s", outcome_name(r->outcome), r->area, r->what);
+        if (r->outcome == CHECK_PASSED)
+            text_add(&out, " (%d)\n", r->cases);
+        else
+            text_add(&out, "\n        %s\n", r->why);
+    }
+    text_add(&out, "%lld ranks: %s problems in %d rows: %d passed, %d failed, %d waived\n", (long long)ranks,
+             units_format_count(report->cases, cases), report->nrows, report->passed, report->failed, report->waived);
+    enum status status = text_status(&out);
+    if (status == STATUS_OK)
+        status = cli_print(text_get(&out));
+    text_free(&out);
+    return status;
+}
+
+static enum status verdict(const struct check_report *report)
+{
+    for (int i = 0; i < report->nrows; i++)
+        if (report->rows[i].outcome == CHECK_FAILED)
+            return HINT(FAIL(STATUS_CHECK, "%d of %d checks failed, first: %s: %s", report->failed, report->nrows,
+                             report->rows[i].what, report->rows[i].why),
+                        "do not trust timings of this build on this machine");
+    return report->passed > 0 ? STATUS_OK : FAIL(STATUS_NODATA, "nothing could be checked");
+}
+
+static enum status root(struct ranks *ranks, void *arg)
+{
+    (void)arg;
+    struct cli *cli = ranks->cli;
+    struct check_order order = {.seed = cli->seed};
+    struct check_report report = {0};
+    memcpy(cli->machine, ranks->env.machine, sizeof cli->machine);
+    TRY(ranks_tell(ranks, "check", &order, sizeof order));
+    enum status status = check_run(&ranks->env, cli->seed, NULL, &report);
+    if (status == STATUS_OK && cli->json) {
+        struct json_envelope envelope = cli_envelope(cli);
+        status = cli_print_json(cli, to_json(&report, &envelope));
+    } else if (status == STATUS_OK) {
+        status = print(&report, comm_size(ranks->env.world));
+    }
+    if (status == STATUS_OK)
+        status = verdict(&report);
+    check_report_free(&report);
+    return status;
+}
+
+static enum status run(struct cli *cli)
+{
+    int64_t n = 0;
+    struct topo topo;
+    struct ranks_options how;
+    TRY(ranks_options_read(cli, &how));
+    TRY(topo_open("local", &topo));
+    enum status status = ranks_count(cli, &topo, &n);
+    how.n = (int)n;
+    if (status == STATUS_OK)
+        status = ranks_run(cli, &topo, &how, root, NULL);
+    topo_free(&topo);
+    return status;
+}
+
+static const struct opt *const tables[] = {options, NULL};
+
+const struct verb verb_check = {
+    .name = "check",
+    .usage = "[--ranks N] [--device KIND] [--transport NAME]",
+    .about = "correctness of every kernel, transport, exchange and plan",
+    .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double\n"
+            "precision reference; says what it covered and what was waived and why. Exit 1 when one fails.",
+    .tables = tables,
+    .run = run,
+};

@@ -1,0 +1,103 @@
+/* cli/verb_topo.c -- `sptune topo`: this machine, or one described by a line of text. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "topo/topo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt options[] = {
+    {"from", 0, OPT_VALUE, "SOURCE", "local, or synth:... (sptune help synth) [local]"},
+    {"svg", 0, OPT_VALUE, "FILE", "draw it"},
+    {"sp", 0, OPT_VALUE, "P", "print the rank order that keeps groups of P in the best-joined sets"},
+    {0},
+};
+
+static enum status write_svg(const struct topo *topo, const char *path)
+{
+    char *svg = NULL;
+    TRY(topo_to_svg(topo, &svg));
+    enum status status = file_write(path, svg, strlen(svg));
+    free(svg);
+    if (status == STATUS_OK)
+        log_info("wrote %s", path);
+    return status;
+}
+
+static enum status add_order(const struct topo *topo, int64_t sp, json_t *document, struct text *screen)
+{
+    int n = topo->ngpus;
+    int *order = calloc((size_t)n, sizeof *order);
+    if (order == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for %d ranks", n);
+    enum status status = topo_rank_order(topo, n, (int)sp, order);
+    if (status == STATUS_OK) {
+        json_t *list = json_array();
+        text_add(screen, "rank order for sp=%lld:", (long long)sp);
+        for (int i = 0; i < n; i++) {
+            json_array_append_new(list, json_integer(order[i]));
+            text_add(screen, " %d", order[i]);
+        }
+        text_add(screen, "  (worst link inside a group: %s)\n", topo_link_name(topo_group_link(topo, order, n, (int)sp)));
+        json_object_set_new(document, "rank_order", list);
+    }
+    free(order);
+    return status;
+}
+
+static enum status show(struct cli *cli, const struct topo *topo)
+{
+    int64_t sp = 0;
+    TRY(opt_count(&cli->opts, "sp", 1, 4096, 0, &sp));
+    if (sp > 0 && (topo->ngpus == 0 || topo->ngpus % sp != 0))
+        return HINT(FAIL(STATUS_USAGE, "--sp %lld does not divide the %d devices here", (long long)sp, topo->ngpus),
+                    "give a divisor of the device count");
+    struct json_envelope envelope = cli_envelope(cli);
+    json_t *document = topo_to_json(topo, &envelope);
+    if (document == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for the document");
+    struct text screen = {0};
+    char *table = NULL;
+    enum status status = topo_to_table(topo, &table);
+    if (status == STATUS_OK) {
+        text_add(&screen, "%s", table);
+        free(table);
+        if (sp > 0)
+            status = add_order(topo, sp, document, &screen);
+    }
+    if (status == STATUS_OK && cli->json)
+        status = cli_print_json(cli, json_incref(document));
+    else if (status == STATUS_OK)
+        status = text_status(&screen) == STATUS_OK ? cli_print(text_get(&screen)) : text_status(&screen);
+    json_decref(document);
+    text_free(&screen);
+    return status;
+}
+
+static enum status run(struct cli *cli)
+{
+    const char *from = opt_value(&cli->opts, "from");
+    const char *svg = opt_value(&cli->opts, "svg");
+    struct topo topo;
+    TRY(topo_open(from != NULL ? from : "local", &topo));
+    memcpy(cli->machine, topo.fingerprint, sizeof cli->machine);
+    enum status status = svg != NULL ? write_svg(&topo, svg) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = show(cli, &topo);
+    topo_free(&topo);
+    return status;
+}
+
+static const struct opt *const tables[] = {options, NULL};
+
+const struct verb verb_topo = {
+    .name = "topo",
+    .usage = "[--from SOURCE] [--svg FILE] [--sp P]",
+    .about = "hosts, NUMA nodes, devices, NICs and what joins them; islands and rank order",
+    .help = "What this machine is, or one described by `synth:...`. Islands are the sets of devices\n"
+            "with the best links among themselves; the rank order keeps sp groups inside them.",
+    .tables = tables,
+    .run = run,
+};
