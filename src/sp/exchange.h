@@ -26,12 +26,14 @@
 enum exchange_direction { EXCHANGE_TO_HEADS, EXCHANGE_TO_SEQ };
 enum { EXCHANGE_TENSORS_MAX = 3 }; /* q, k, v */
 
+/* A block of a group of tokens that is contiguous on a side is sent from there, or received there, without a copy, where the
+ * exchange can: see its file. seq and head of one tensor do not overlap. */
 struct exchange_tensor {
     void *seq;       /* read by TO_HEADS, written by TO_SEQ */
     void *head;      /* written by TO_HEADS, read by TO_SEQ; points at local head `first` of token 0 */
     int heads;       /* all heads of this tensor */
     int local;       /* heads each rank holds on the head side: heads/P, or 1 when replicated */
-    int first, count; /* which of the local heads move now */
+    int first, count; /* which of the local heads move now; count 0 moves nothing */
     int dim;         /* D elements */
     int64_t head_stride; /* elements between tokens on the head side */
     bool sum;        /* TO_SEQ with copies: add them */
@@ -49,11 +51,12 @@ struct exchange {
     enum dev_kind dev;
     int tensors_together; /* 1: tensors move one after another, each with its own all-to-all; 3: q, k, v in one */
     const char *about;    /* one line for lists */
-    struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group);
+    struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */
     enum status (*create)(const struct exchange_shape *shape, struct comm *group, void **state); /* collective */
     void (*destroy)(void *state);
     enum status (*alloc)(void *state, size_t bytes, const char *what, void **out); /* collective */
     void (*free)(void *state, void *memory);
+    int64_t (*staging_bytes)(const void *state); /* what the exchange itself holds, beside alloc */
     enum status (*run)(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
                        struct dev_queue *queue); /* collective */
     /* Phases of the last run in microseconds: pack, transfer, unpack; 0 where a phase does not exist. */
@@ -63,8 +66,11 @@ struct exchange {
 extern const struct exchange *const exchanges[]; /* NULL-terminated */
 const struct exchange *exchange_find(const char *name);
 
-/* First global head that `rank` of P holds on the head side. */
-int exchange_first_head(int heads, int local, int rank);
+/* First global head that `rank` of group_size holds on the head side: rank * local, or floor(rank * heads / P) when replicated. */
+int exchange_first_head(int heads, int group_size, int rank);
+/* Heads each rank holds: heads / P, or 1 when replicated. Copies of each head: 1, or P / heads. */
+int exchange_local_heads(int heads, int group_size);
+int exchange_copies(int heads, int group_size);
 /* Bytes of one rank's send buffer, own block included (nccl-tests' "size"), of one tensor moving `count` local heads. */
 int64_t exchange_bytes(const struct exchange_shape *shape, int group_size, int count, int dim);
 

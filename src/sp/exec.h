@@ -24,29 +24,31 @@ struct exec_tensors {
     size_t q_bytes, k_bytes, v_bytes, o_bytes;
 };
 
-/* Device time of the last forward or backward, microseconds, this rank. exposed: time the compute waited for exchange. */
+/* Device time of the last run, microseconds, this rank; 0 for parts that did not run. exposed: time the compute waited for exchange,
+ * which is all of it as long as one queue carries both. Read after the queue was synchronised. */
 struct exec_times {
     double exchange_in_us, attention_us, exchange_out_us, exposed_us;
 };
 
+/* A plan that plan_check forbids is STATUS_UNSUPPORTED with its reason. When one rank fails all do. */
 enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,
                         struct exec **out);
 void exec_destroy(struct exec *exec);
 const struct exec_tensors *exec_tensors(const struct exec *exec);
-enum status exec_forward(struct exec *exec, struct dev_queue *queue);
-enum status exec_backward(struct exec *exec, struct dev_queue *queue);
+enum status exec_forward(struct exec *exec, struct dev_queue *queue); /* on the CPU complete when it returns */
+enum status exec_backward(struct exec *exec, struct dev_queue *queue); /* after a forward, of a problem with backward */
 /* The parts alone, for `bench exchange` and `bench attention`: in or out of all chunks without attention, and the reverse. */
 enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue);
 enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue);
-const struct exec_times *exec_times(const struct exec *exec);
+const struct exec_times *exec_times(struct exec *exec);
 /* The head side, for checks of the middle layout: NULL-safe views of q, k, v after exchange in, o before exchange out. */
-struct exec_middle {
+struct exec_middle { /* each [B][S][local heads][D], contiguous */
     const void *q, *k, *v, *o;
     int heads, kv_heads;       /* local */
     int head_first, kv_first;  /* global index of local head 0 */
 };
 struct exec_middle exec_middle(const struct exec *exec);
-/* Bytes this exec allocated, for the memory model's tests. */
+/* Bytes this exec allocated, staging of its exchange included, for the memory model's tests. */
 int64_t exec_bytes(const struct exec *exec);
 
 #endif

@@ -12,14 +12,20 @@
 #include "sp/plan.h"
 #include "sp/problem.h"
 
+enum { TARGET_CLASSES = 4 };
+
 /* Coefficients of work_memory; where a number comes from stands beside it in the target's file. */
 struct target_memory {
-    double attention_copies;  /* c_q: live copies of s*q elements during attention forward recompute and backward */
+    double attention_copies;  /* c_q: live copies of s*q elements during attention forward recompute and backward;
+                                 0: exactly what exec allocates */
+    double class_copies[TARGET_CLASSES]; /* c_q of the class with this index in `classes`, 0: attention_copies */
     double mlp_copies;        /* c_m: live copies of s*ffn elements */
+    double mlp_hidden;        /* copies of s*hidden beside them: input, output, gradient */
     double logits_bytes;      /* c_l: bytes per local token and vocabulary entry of the plain loss */
     int64_t bucket_bytes;     /* reduce and prefetch buckets */
     int64_t context_bytes;    /* device context, communicators, allocator */
-    double gather_units;      /* ZeRO-3: largest gathered unit times this, in parameters' dtype bytes */
+    int64_t context_cpu_bytes; /* the same of a process whose device is the CPU */
+    double gather_units;      /* ZeRO-3: (embedding + one layer) times this, in parameters' dtype bytes */
     double host_factor;       /* pinned host memory per offloaded byte */
 };
 
@@ -41,10 +47,18 @@ struct target {
 
 extern const struct target *const targets[]; /* NULL-terminated */
 const struct target *target_find(const char *name);
+/* The class of `target` that an attention name of a plan means: itself when it is one, else what its kernel stands for; NULL: none. */
+const char *target_class(const struct target *target, const char *attention);
+/* Is it a class of any target? */
+bool target_class_exists(const char *name);
 /* The attention kernel of `dev` that is nearest to class; NULL when none is. */
 const char *target_stand_in(const struct target *target, const char *attention_class, enum dev_kind dev);
 /* Everything a target forbids; target->check adds its own rules. */
 struct verdict target_check(const struct target *target, const struct model *model, const struct problem *problem,
                             const struct plan *plan);
+
+/* The sizes of an Accelerate ParallelismConfig as users write them (cp too, which no plan has) on `world` processes: the rules that
+ * Accelerate checks and those it should. target_check applies it; so does reading somebody's configuration. */
+struct verdict target_accelerate_sizes(int world, int dp_replicate, int dp_shard, int tp, int cp, int sp);
 
 #endif

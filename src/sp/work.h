@@ -35,7 +35,7 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
                struct work_gemm out[WORK_GEMMS]); /* of a layer; MoE counts active experts */
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
 
-/* Data-parallel traffic of one optimizer step and rank: bytes gathered and reduced, number of collective calls. */
+/* Data-parallel traffic of one optimizer step and rank: bytes that arrive from other ranks, number of collective calls. */
 struct work_zero {
     int64_t gather_bytes, reduce_bytes; /* per step, all accumulations */
     int group;                          /* ranks that share */
@@ -45,15 +45,20 @@ struct work_zero {
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out);
 
+/* Bytes that exec_create allocates on one rank for this layer, staging of the exchange included, the kernel's workspace not. */
+int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan);
+
 /* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing; of the MLP one more when tiled. */
 int work_forward_passes(const struct plan *plan);
 
+/* Always live: params grads states gather buckets context. Outside the optimizer step: checkpoints or activations. One phase at a
+ * time: attention, kv_copies | mlp | logits, logits_fp32, logits_grad | step_grads. Host: host_states host_params host_checkpoints. */
 struct work_term {
-    char name[24];      /* "logits", "states", "checkpoints", "gather" ... */
+    char name[24];
     int64_t bytes;
     char formula[160];  /* with its numbers, for `explain` */
     bool host;          /* host memory, not the device's */
-    bool live_at_peak;  /* adds to the peak (the phases attention, mlp and loss exclude each other) */
+    bool live_at_peak;  /* adds to the peak (the phases attention, mlp, loss and step exclude each other) */
 };
 enum { WORK_TERMS = 20 };
 struct work_memory {
@@ -61,9 +66,10 @@ struct work_memory {
     struct work_term term[WORK_TERMS];
     int64_t peak_bytes;  /* of one device */
     int64_t host_bytes;  /* of one rank */
-    char peak_at[24];    /* "loss", "attention", "mlp" */
+    char peak_at[24];    /* "loss", "attention", "mlp", "step" (the optimizer's) */
 };
-/* ranks_per_host scales nothing here: host_bytes is per rank. */
+/* ranks_per_host scales nothing here: host_bytes is per rank. The device context is that of the device of the plan's exchange;
+ * CUDA when this build does not know it. */
 void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_memory *out);
 

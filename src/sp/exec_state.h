@@ -1,0 +1,61 @@
+/* sp/exec_state.h -- what an exec holds; for exec.c (life) and exec_run.c (work).
+ *
+ *   sequence side (exec_tensors)     q k v  -- exchange in -->  q k v   head side [B][S][local heads][D]
+ *                                    o      <- exchange out --  o
+ *   backward, mirrored               d_o    -- exchange in -->  d_o
+ *                                    dq dk dv <- exchange out - dq dk dv
+ *
+ * With sp = 1 both sides are the same layout, so the head side is the sequence side and nothing is exchanged.
+ */
+#ifndef SPTUNE_SP_EXEC_STATE_H
+#define SPTUNE_SP_EXEC_STATE_H
+
+#include "kernels/attention.h"
+#include "sp/exchange.h"
+#include "sp/exec.h"
+#include "sp/exec_chunk.h"
+
+enum { EXEC_OWNED = 24, EXEC_MARKS = 4 };
+enum { EXEC_IN = 1, EXEC_ATTENTION = 2, EXEC_OUT = 4, EXEC_ALL = 7 }; /* parts of a run */
+
+/* One chunk: its heads, its call of the kernel, its share of the softmax statistics, marks of its last run. */
+struct exec_step {
+    struct exec_chunk heads;
+    struct attention_shape shape;
+    float *lse; /* [batch][count][seq] */
+    struct dev_event *mark[EXEC_MARKS]; /* before in, after in, after attention, after out */
+};
+
+struct exec {
+    struct problem problem;
+    struct plan plan;
+    struct comm *group;
+    struct dev *dev;
+    int rank, sp;
+    int heads, kv_heads; /* local */
+    int dim, dim_v;
+    int elem_bytes;
+    const struct attention *attention;
+    const struct exchange *exchange; /* NULL when sp = 1 */
+    void *exchange_state;
+    struct exec_tensors tensors; /* sequence side */
+    char *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* head side */
+    bool shared;          /* some kv head is read by several chunks: */
+    float *dk_sum, *dv_sum; /* fp32, as dk and dv */
+    float *lse;
+    void *workspace;
+    int64_t *cu; /* documents, NULL when not packed */
+    int docs;
+    struct exec_step *steps; /* [plan.chunks] */
+    unsigned ran;            /* parts of the last run */
+    bool has_forward;        /* lse and o are there */
+    struct exec_times times;
+    struct {
+        void *memory;
+        bool of_exchange;
+    } owned[EXEC_OWNED];
+    int nowned;
+    int64_t bytes;
+};
+
+#endif

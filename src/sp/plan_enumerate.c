@@ -1,0 +1,122 @@
+/* sp/plan_enumerate.c -- every plan of a space, with its verdict: nested loops over what is searched.
+ *
+ * An sp that no plan can use is visited once, so that it can be explained, and not once per combination of everything else.
+ */
+#include "sp/plan_check.h"
+
+#include <stdio.h>
+
+/* More than any int has (1344). */
+enum { DIVISORS_MAX = 2048 };
+
+static int divisors(int n, int out[DIVISORS_MAX])
+{
+    int low = 0, high = 0, tail[DIVISORS_MAX];
+    for (int64_t d = 1; d * d <= n; d++) {
+        if (n % d != 0)
+            continue;
+        out[low++] = (int)d;
+        if (d != n / d)
+            tail[high++] = (int)(n / d);
+    }
+    while (high > 0)
+        out[low++] = tail[--high];
+    return low;
+}
+
+/* The choices below sp, each with at least one value. */
+struct walk {
+    const struct problem *problem;
+    const struct plan_space *space;
+    plan_visit visit;
+    void *arg;
+    bool once; /* this sp is illegal whatever the rest is */
+    bool seen; /* and was visited */
+};
+
+static enum status visit_one(struct walk *walk, const struct plan *plan)
+{
+    if (walk->once && walk->seen)
+        return STATUS_OK;
+    walk->seen = true;
+    struct verdict verdict = plan_check(walk->problem, plan, walk->space->dev);
+    return walk->visit(walk->arg, plan, &verdict);
+}
+
+static enum status visit_chunks(struct walk *walk, struct plan plan)
+{
+    const struct plan_space *space = walk->space;
+    for (int i = 0; i < (space->nchunks > 0 ? space->nchunks : 1); i++) {
+        if (space->nchunks > 0)
+            plan.chunks = space->chunks[i];
+        TRY(visit_one(walk, &plan));
+    }
+    return STATUS_OK;
+}
+
+static enum status visit_parts(struct walk *walk, struct plan plan)
+{
+    const struct plan_space *space = walk->space;
+    for (int e = 0; e < (space->nexchange > 0 ? space->nexchange : 1); e++) {
+        if (space->nexchange > 0)
+            snprintf(plan.exchange, sizeof plan.exchange, "%s", space->exchange[e]);
+        for (int a = 0; a < (space->nattention > 0 ? space->nattention : 1); a++) {
+            if (space->nattention > 0)
+                snprintf(plan.attention, sizeof plan.attention, "%s", space->attention[a]);
+            TRY(visit_chunks(walk, plan));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status visit_savers(struct walk *walk, struct plan plan)
+{
+    const struct plan_space *space = walk->space;
+    for (int c = 0; c < (space->ncheckpointing > 0 ? space->ncheckpointing : 1); c++) {
+        if (space->ncheckpointing > 0)
+            plan.checkpointing = space->checkpointing[c];
+        for (int o = 0; o < (space->noffload > 0 ? space->noffload : 1); o++) {
+            if (space->noffload > 0)
+                plan.offload = space->offload[o];
+            for (int l = 0; l < (space->nloss > 0 ? space->nloss : 1); l++) {
+                if (space->nloss > 0)
+                    plan.loss = space->loss[l];
+                TRY(visit_parts(walk, plan));
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status visit_sp(struct walk *walk, int sp)
+{
+    const struct plan_space *space = walk->space;
+    struct plan plan = space->base;
+    struct verdict verdict = sp >= 1 ? plan_check_sp(walk->problem, sp) : verdict_no(RULE_WORLD, "sp %d", sp);
+    walk->once = !verdict_ok(&verdict);
+    walk->seen = false;
+    plan.sp = sp;
+    /* The canonical sizes: only the product dp_shard x dp_replicate matters, so one of each product is searched. */
+    plan.dp_replicate = 1;
+    plan.dp_shard = sp >= 1 && walk->problem->world >= sp ? walk->problem->world / sp : 1;
+    plan.micro_batch = walk->problem->batch;
+    for (int z = 0; z < (space->nzero > 0 ? space->nzero : 1); z++) {
+        if (space->nzero > 0)
+            plan.zero_stage = space->zero[z];
+        TRY(visit_savers(walk, plan));
+    }
+    return STATUS_OK;
+}
+
+enum status plan_enumerate(const struct problem *problem, const struct plan_space *space, plan_visit visit, void *arg)
+{
+    struct walk walk = {.problem = problem, .space = space, .visit = visit, .arg = arg};
+    int all[DIVISORS_MAX];
+    int n = space->nsp;
+    TRY(problem_check(problem));
+    if (n == 0)
+        n = divisors(problem->world, all);
+    for (int i = 0; i < n; i++)
+        TRY(visit_sp(&walk, space->nsp > 0 ? space->sp[i] : all[i]));
+    return STATUS_OK;
+}

@@ -1,0 +1,120 @@
+/* sp/problem.c -- the values of an attention problem: from a model, checked, padded. */
+#include "sp/problem.h"
+
+#include "base/mem.h"
+
+#include <limits.h>
+#include <string.h>
+
+void problem_from_model(const struct model *model, int64_t seq, int world, struct problem *out)
+{
+    memset(out, 0, sizeof *out);
+    out->batch = 1;
+    out->seq = seq;
+    out->heads = model->heads;
+    out->kv_heads = model->kv_heads;
+    out->head_dim = model->head_dim;
+    out->head_dim_v = model->head_dim_v;
+    out->hidden = model->hidden;
+    out->ffn = model->ffn;
+    out->dtype = DTYPE_BF16;
+    out->causal = true;
+    /* Where only some layers slide, the layers that see everything cost most and are what this problem stands for. */
+    out->window = model->window_layers >= model->layers ? model->window : 0;
+    out->direction = PROBLEM_BOTH;
+    out->world = world;
+}
+
+static enum status positive(const char *name, int64_t value)
+{
+    if (value >= 1)
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_USAGE, "%s %lld is not positive", name, (long long)value), "use 1 or more");
+}
+
+static enum status not_negative(const char *name, int64_t value)
+{
+    if (value >= 0)
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_USAGE, "%s %lld is negative", name, (long long)value), "use 0 or more");
+}
+
+/* The largest tensor, padded for the largest sp, in fp32: beyond 2^60 bytes nothing that follows is meaningful. */
+static enum status size_check(const struct problem *problem)
+{
+    const int64_t limit = INT64_C(1) << 60;
+    int64_t dim = problem->head_dim > problem_dim_v(problem) ? problem->head_dim : problem_dim_v(problem);
+    int64_t heads = problem->heads > problem->world ? problem->heads : problem->world; /* replicated kv heads */
+    int64_t row, tokens, bytes;
+    if (problem->seq > INT64_MAX - problem->world)
+        return FAIL(STATUS_USAGE, "seq %lld is beyond any machine", (long long)problem->seq);
+    TRY(mem_mul(problem->batch, problem->seq + problem->world, "batch x seq", &tokens));
+    TRY(mem_mul(heads, dim * 4, "heads x head_dim", &row));
+    TRY(mem_mul(tokens, row, "batch x seq x heads x head_dim", &bytes));
+    if (bytes > limit)
+        return HINT(FAIL(STATUS_USAGE, "batch %lld x seq %lld x %lld heads x head_dim %lld is beyond any machine",
+                         (long long)problem->batch, (long long)problem->seq, (long long)heads, (long long)dim),
+                    "one tensor in fp32 has at most 2^60 bytes");
+    if (problem->hidden > 0)
+        TRY(mem_mul(tokens, problem->hidden, "batch x seq x hidden", &bytes));
+    if (problem->ffn > 0)
+        TRY(mem_mul(tokens, problem->ffn, "batch x seq x ffn", &bytes));
+    return STATUS_OK;
+}
+
+static enum status docs_check(const struct problem *problem)
+{
+    int64_t left = problem->seq;
+    if (problem->docs < 0 || problem->docs > PROBLEM_MAX_DOCS)
+        return HINT(FAIL(STATUS_USAGE, "%d documents in a row", problem->docs), "0 to %d", PROBLEM_MAX_DOCS);
+    for (int i = 0; i < problem->docs; i++) {
+        TRY(not_negative("length of a document", problem->doc_len[i]));
+        if (problem->doc_len[i] > left)
+            return HINT(FAIL(STATUS_USAGE, "documents 0 to %d hold more than the %lld tokens of the row", i,
+                             (long long)problem->seq),
+                        "document lengths sum to seq");
+        left -= problem->doc_len[i];
+    }
+    if (problem->docs > 0 && left != 0)
+        return HINT(FAIL(STATUS_USAGE, "%d documents hold %lld tokens, the row %lld", problem->docs,
+                         (long long)(problem->seq - left), (long long)problem->seq),
+                    "document lengths sum to seq");
+    return STATUS_OK;
+}
+
+enum status problem_check(const struct problem *problem)
+{
+    TRY(positive("batch", problem->batch));
+    TRY(not_negative("seq", problem->seq));
+    TRY(positive("heads", problem->heads));
+    TRY(positive("kv_heads", problem->kv_heads));
+    TRY(positive("head_dim", problem->head_dim));
+    TRY(not_negative("head_dim_v", problem->head_dim_v));
+    TRY(not_negative("hidden", problem->hidden));
+    TRY(not_negative("ffn", problem->ffn));
+    TRY(not_negative("window", problem->window));
+    TRY(positive("world", problem->world));
+    if (problem->heads % problem->kv_heads != 0)
+        return HINT(FAIL(STATUS_USAGE, "%d heads do not divide into groups over %d kv_heads", problem->heads,
+                         problem->kv_heads),
+                    "heads is a multiple of kv_heads");
+    if ((unsigned)problem->dtype >= DTYPE_COUNT)
+        return FAIL(STATUS_USAGE, "dtype %d does not exist", (int)problem->dtype);
+    if (problem->direction < PROBLEM_FORWARD || problem->direction > PROBLEM_BOTH)
+        return FAIL(STATUS_USAGE, "direction %d does not exist", (int)problem->direction);
+    TRY(size_check(problem));
+    return docs_check(problem);
+}
+
+int64_t problem_padded(const struct problem *problem, int sp)
+{
+    if (sp < 1)
+        return problem->seq;
+    int64_t rest = problem->seq % sp;
+    return rest == 0 ? problem->seq : problem->seq + (sp - rest);
+}
+
+int problem_dim_v(const struct problem *problem)
+{
+    return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
+}

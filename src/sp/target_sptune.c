@@ -1,0 +1,61 @@
+/* sp/target_sptune.c -- our own harness: packed exchange, chunks, ZeRO over shard x sp.
+ *
+ * Memory coefficients are counts of buffers, not fits (docs/models.md, "Memory").
+ */
+#include "sp/target.h"
+
+static const char *native_exchange(enum dev_kind dev, bool *stands_in)
+{
+    (void)dev;
+    *stands_in = false;
+    return "packed";
+}
+
+static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)
+{
+    (void)model;
+    (void)problem;
+    if (plan->offload != PLAN_OFFLOAD_NONE)
+        return verdict_no(RULE_TARGET_CANNOT, "the harness keeps optimizer and parameters on the device");
+    if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
+        return verdict_no(RULE_TARGET_CANNOT, "the harness keeps checkpoints on the device");
+    return VERDICT_YES;
+}
+
+/* The kernels of attentions[] that are meant to be fast; the reference is not among them. */
+static const char *const classes[] = {"cpu", NULL};
+
+const struct target target_sptune = {
+    .name = "sptune",
+    .runtime = "sptune harness",
+    .classes = classes,
+    .methods = 1u << PLAN_METHOD_ULYSSES,
+    .zero_min = 0,
+    .zero_max = 3,
+    .zero_over_world = false,
+    .tiled_mlp = true,
+    .overlap = true,
+    .packed_sdpa = true,
+    .exchange = native_exchange,
+    .defaults = {.method = PLAN_METHOD_ULYSSES,
+                 .sp = 1,
+                 .dp_shard = 1,
+                 .dp_replicate = 1,
+                 .tp = 1,
+                 .exchange = "packed",
+                 .attention = "cpu",
+                 .chunks = 1,
+                 .zero_stage = 3,
+                 .micro_batch = 1,
+                 .accumulate = 1,
+                 .checkpointing = PLAN_CHECKPOINTING_FULL},
+    .memory = {.attention_copies = 0,        /* exact: what exec allocates (work_exec_bytes) */
+               .mlp_copies = 8,              /* gate, up, activation, product, and the gradient of each */
+               .mlp_hidden = 3,              /* input, output, gradient */
+               .logits_bytes = 10,           /* storage 2, fp32 4, gradient 4 */
+               .context_bytes = 800000000,   /* assumed: CUDA context and NCCL without a framework */
+               .context_cpu_bytes = 64000000, /* assumed: program, UCX buffers, OpenBLAS */
+               .gather_units = 2,            /* weights and gradients of what is gathered */
+               .host_factor = 1},
+    .check = native_check,
+};

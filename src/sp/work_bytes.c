@@ -1,0 +1,110 @@
+/* sp/work_bytes.c -- bytes of an exchange, FLOPs of attention, products of the linear layers. docs/models.md derives each. */
+#include "sp/work.h"
+
+#include "kernels/attention.h"
+#include "sp/exec_chunk.h"
+
+static int sp_of(const struct plan *plan)
+{
+    return plan->sp > 0 ? plan->sp : 1;
+}
+
+static int64_t tokens_local(const struct problem *problem, const struct plan *plan)
+{
+    return problem->batch * (problem_padded(problem, sp_of(plan)) / sp_of(plan));
+}
+
+void work_exchange(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out)
+{
+    int64_t sp = sp_of(plan), dim = problem->head_dim, dim_v = problem_dim_v(problem);
+    int64_t kv = problem->kv_heads > sp ? problem->kv_heads : sp; /* with P > Hkv every rank gets a copy */
+    int64_t token = tokens_local(problem, plan) * dtype_bytes(problem->dtype);
+    out->tensor_bytes[0] = token * problem->heads * dim;
+    out->tensor_bytes[1] = token * (sp > 1 ? kv : problem->kv_heads) * dim;
+    out->tensor_bytes[2] = token * (sp > 1 ? kv : problem->kv_heads) * dim_v;
+    out->tensor_bytes[3] = token * problem->heads * dim_v;
+    int64_t qkv = out->tensor_bytes[0] + out->tensor_bytes[1] + out->tensor_bytes[2], o = out->tensor_bytes[3];
+    out->bytes_in = backward ? o : qkv;
+    out->bytes_out = backward ? qkv : o;
+    out->wire_in = out->bytes_in / sp * (sp - 1);
+    out->wire_out = out->bytes_out / sp * (sp - 1);
+}
+
+static double pairs_of(const struct problem *problem, int64_t tokens)
+{
+    struct attention_shape shape = {.batch = 1,
+                                    .seq_q = tokens,
+                                    .seq_k = tokens,
+                                    .heads = 1,
+                                    .kv_heads = 1,
+                                    .head_dim = 1,
+                                    .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
+                                    .window = problem->window};
+    attention_shape_fill(&shape);
+    return attention_pairs(&shape);
+}
+
+/* Per row: documents by themselves and padding as one more; a causal row without documents runs over its padding. */
+static double row_pairs(const struct problem *problem, int64_t padded)
+{
+    double pairs = 0;
+    if (problem->docs == 0 && (problem->causal || padded == problem->seq))
+        return pairs_of(problem, padded);
+    for (int i = 0; i < problem->docs; i++)
+        pairs += pairs_of(problem, problem->doc_len[i]);
+    if (problem->docs == 0)
+        pairs += pairs_of(problem, problem->seq);
+    return pairs + pairs_of(problem, padded - problem->seq);
+}
+
+double work_attention_flops(const struct problem *problem, const struct plan *plan, bool backward)
+{
+    double lanes = (double)problem->head_dim + (double)problem_dim_v(problem);
+    double pairs = (double)problem->batch * row_pairs(problem, problem_padded(problem, sp_of(plan)));
+    return (backward ? 2.5 : 1.0) * 2.0 * (double)problem->heads / sp_of(plan) * lanes * pairs;
+}
+
+static void gemm_add(struct work_gemm *list, int *n, const char *name, int64_t rows, int64_t cols, int64_t inner, int count)
+{
+    if (cols > 0 && inner > 0 && count > 0 && *n < WORK_GEMMS)
+        list[(*n)++] = (struct work_gemm){name, rows, cols, inner, count};
+}
+
+int work_gemms(const struct model *model, const struct problem *problem, const struct plan *plan,
+               struct work_gemm out[WORK_GEMMS])
+{
+    int n = 0, experts = model->experts > 0 ? model->experts_per_token : 1;
+    int64_t s = tokens_local(problem, plan), heads = problem->heads, kv = problem->kv_heads;
+    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem);
+    gemm_add(out, &n, "qkv", s, heads * dim + kv * (dim + dim_v), model->hidden, 1);
+    gemm_add(out, &n, "o", s, model->hidden, heads * dim_v, 1);
+    gemm_add(out, &n, "router", s, model->experts, model->hidden, model->experts > 0);
+    gemm_add(out, &n, model->gated ? "gate_up" : "up", s, (model->gated ? 2 : 1) * model->ffn, model->hidden, experts);
+    gemm_add(out, &n, "down", s, model->hidden, model->ffn, experts);
+    return n;
+}
+
+struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan)
+{
+    bool some = model->vocab > 0 && model->hidden > 0;
+    return (struct work_gemm){"logits", tokens_local(problem, plan), model->vocab, model->hidden, some};
+}
+
+int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
+{
+    int64_t sp = sp_of(plan), batch = problem->batch, padded = problem_padded(problem, sp_of(plan));
+    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), elem = dtype_bytes(problem->dtype);
+    int64_t heads = problem->heads / sp, kv = model_kv_local(problem->kv_heads, (int)sp);
+    int64_t both = problem->direction & PROBLEM_BACKWARD ? 2 : 1;
+    /* elements per token and rank: q, k, v, o on the sequence side, once more on the head side, and the gradients of all */
+    int64_t seq_row = (int64_t)problem->heads * (dim + dim_v) + (int64_t)problem->kv_heads * (dim + dim_v);
+    int64_t head_row = heads * (dim + dim_v) + kv * (dim + dim_v);
+    int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;
+    int64_t bytes = batch * (padded / sp) * seq_row * elem * both;
+    if (sp > 1)
+        bytes += batch * padded * (head_row * elem * both + 2 * widest * elem);
+    bytes += batch * padded * heads * (int64_t)sizeof(float); /* softmax statistics */
+    if (both == 2 && exec_chunk_shared(problem, plan, 0))
+        bytes += batch * padded * kv * (dim + dim_v) * (int64_t)sizeof(float);
+    return bytes;
+}

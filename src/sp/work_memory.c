@@ -1,0 +1,267 @@
+/* sp/work_memory.c -- memory of one rank, term by term, each with the formula that made it.
+ *
+ *   peak = params + grads + states + gather + buckets + context
+ *        + max(attention, mlp, loss: each with the checkpoints or activations; step: without them)
+ *
+ * s = B * S/P local tokens, b = bytes of the storage dtype, G = ranks that ZeRO shards over. Sources: DeepSpeed's ZeRO memory
+ * estimators (runtime/zero) for what is sharded; arXiv 2205.05198 for activations, without dropout masks and with FlashAttention;
+ * DeepSpeed's TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md derives each line.
+ */
+#include "sp/work.h"
+
+#include "model/model.h"
+#include "sp/exchange.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum phase { ALWAYS, OUTSIDE_STEP, ATTENTION, MLP, LOSS, STEP, HOST };
+
+/* Everything the terms are made of. */
+struct sizes {
+    const struct model *model;
+    const struct problem *problem;
+    const struct plan *plan;
+    const struct target_memory *coef;
+    double b, s, q, n;      /* bytes of the dtype; local tokens; heads * head_dim; sp */
+    double h, f, vocab;     /* hidden; ffn of the experts that a token visits; vocabulary */
+    double layers, params;
+    double kv_sent;         /* kv heads each rank's tokens travel with: max(kv_heads, sp) */
+    double group;           /* G */
+    const char *class;      /* of the attention, NULL: none */
+    int class_index;
+};
+
+struct build {
+    struct work_memory *out;
+    enum phase phase[WORK_TERMS];
+};
+
+static void add(struct build *build, enum phase phase, const char *name, double bytes, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+static void add(struct build *build, enum phase phase, const char *name, double bytes, const char *fmt, ...)
+{
+    const double most = (double)(INT64_C(1) << 57); /* 20 of them still add up */
+    struct work_memory *out = build->out;
+    if (out->n == WORK_TERMS || !(bytes > 0))
+        return;
+    struct work_term *term = &out->term[out->n];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(term->formula, sizeof term->formula, fmt, args);
+    va_end(args);
+    snprintf(term->name, sizeof term->name, "%s", name);
+    term->bytes = (int64_t)(bytes < most ? ceil(bytes) : most);
+    term->host = phase == HOST;
+    build->phase[out->n++] = phase;
+}
+
+static bool on_cpu(const struct plan *plan)
+{
+    const struct exchange *exchange = exchange_find(plan->exchange);
+    return exchange != NULL && exchange->dev == DEV_CPU;
+}
+
+static void sizes_fill(const struct model *model, const struct problem *problem, const struct plan *plan,
+                       const struct target *target, struct sizes *z)
+{
+    int sp = plan->sp > 0 ? plan->sp : 1;
+    z->model = model;
+    z->problem = problem;
+    z->plan = plan;
+    z->coef = &target->memory;
+    z->b = dtype_bytes(problem->dtype);
+    z->n = sp;
+    z->s = (double)problem->batch * (double)(problem_padded(problem, sp) / sp);
+    z->q = (double)problem->heads * problem->head_dim;
+    z->h = (double)model->hidden;
+    z->f = (double)model->ffn * (model->experts > 0 && model->experts_per_token > 0 ? model->experts_per_token : 1);
+    z->vocab = (double)model->vocab;
+    z->layers = model->layers;
+    z->params = (double)model->params;
+    z->kv_sent = problem->kv_heads > sp ? problem->kv_heads : sp;
+    z->group = plan->zero_stage == 0 ? 1 : target->zero_over_world ? problem->world : (double)plan->dp_shard * sp;
+    z->class = target_class(target, plan->attention);
+    z->class_index = 0;
+    for (int i = 0; z->class != NULL && target->classes[i] != NULL; i++)
+        if (target->classes[i] == z->class)
+            z->class_index = i;
+}
+
+/* Parameters, gradients and optimizer states: 16 bytes a parameter in mixed precision (2 + 2 + 4 master + 4 + 4 Adam), 16 in fp32
+ * (4 + 4 + 4 + 4); a stage shards one kind more than the stage before it. */
+static void add_states(struct build *build, const struct sizes *z)
+{
+    int stage = z->plan->zero_stage;
+    bool offload_params = z->plan->offload == PLAN_OFFLOAD_PARAMS;
+    bool offload = z->plan->offload != PLAN_OFFLOAD_NONE;
+    double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1, g_states = stage >= 1 ? z->group : 1;
+    double state = z->b >= 4 ? 8 : 12;
+    if (!offload_params)
+        add(build, ALWAYS, "params", z->b * z->params / g_params, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
+            g_params);
+    if (!offload || stage < 2) /* an offloaded optimizer takes sharded gradients to the host as they are reduced */
+        add(build, ALWAYS, "grads", z->b * z->params / g_grads, "%.0f B x %.0f parameters / %.0f", z->b, z->params, g_grads);
+    if (!offload)
+        add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state, z->params,
+            g_states, z->b >= 4 ? "two moments" : "fp32 copy, two moments");
+    if (!offload && z->b < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
+        add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states, "%d B x %.0f / %.0f: gradients in fp32",
+            stage == 3 ? 2 : 4, z->params, g_states);
+    if (offload)
+        add(build, HOST, "host_states", z->coef->host_factor * (state + 4) * z->params / g_states,
+            "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, state + 4, z->params, g_states);
+    if (offload_params)
+        add(build, HOST, "host_params", z->coef->host_factor * z->b * z->params / g_params,
+            "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, z->b, z->params, g_params);
+}
+
+static void add_runtime(struct build *build, const struct sizes *z)
+{
+    double unit = (double)z->model->params_embedding + (double)z->model->params_layer;
+    bool cpu = on_cpu(z->plan);
+    if (z->plan->zero_stage == 3)
+        add(build, ALWAYS, "gather", z->coef->gather_units * z->b * unit,
+            "%.0f x %.0f B x (embedding %lld + layer %lld): whole while in use", z->coef->gather_units, z->b,
+            (long long)z->model->params_embedding, (long long)z->model->params_layer);
+    if (z->params > 0)
+        add(build, ALWAYS, "buckets", (double)z->coef->bucket_bytes, "reduce and prefetch buckets");
+    add(build, ALWAYS, "context", (double)(cpu ? z->coef->context_cpu_bytes : z->coef->context_bytes), "%s",
+        cpu ? "process, libraries, communicators" : "device context, communicators, allocator");
+}
+
+/* Bytes that one layer keeps for its backward when nothing is recomputed, by the phase they belong to. */
+static double saved_attention(const struct sizes *z)
+{
+    double kv = z->kv_sent * (z->problem->head_dim + problem_dim_v(z->problem));
+    double o = (double)z->problem->heads * problem_dim_v(z->problem);
+    return z->s * (z->b * (z->q + kv + o) + 4.0 * z->problem->heads);
+}
+
+static double saved_mlp(const struct sizes *z)
+{
+    return z->s * z->b * (z->model->gated ? 4 : 2) * z->f;
+}
+
+static void add_kept(struct build *build, const struct sizes *z)
+{
+    double input = z->s * z->h * z->b;
+    double layer = 4 * input + saved_attention(z) + saved_mlp(z);
+    switch (z->plan->checkpointing) {
+    case PLAN_CHECKPOINTING_FULL:
+        add(build, OUTSIDE_STEP, "checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B", z->layers,
+            z->s, z->h, z->b);
+        return;
+    case PLAN_CHECKPOINTING_OFFLOAD:
+        add(build, HOST, "host_checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B", z->layers, z->s,
+            z->h, z->b);
+        return;
+    default:
+        add(build, OUTSIDE_STEP, "activations", z->layers * layer,
+            "%.0f layers x %.0f tokens x %.0f B: 4 hidden, q k v o, softmax, %d ffn", z->layers, z->s,
+            z->s > 0 ? layer / z->s : 0, z->model->gated ? 4 : 2);
+    }
+}
+
+/* What is live while the layer's attention is recomputed and differentiated, beyond what add_kept already counts. */
+static void add_attention(struct build *build, const struct sizes *z)
+{
+    double kept = z->plan->checkpointing == PLAN_CHECKPOINTING_NONE ? saved_attention(z) : 0;
+    double copies = z->coef->class_copies[z->class_index];
+    if (copies <= 0)
+        copies = z->coef->attention_copies;
+    if (copies <= 0) {
+        add(build, ATTENTION, "attention", (double)work_exec_bytes(z->problem, z->plan) - kept,
+            "buffers of the exchange and of the kernel, counted");
+        return;
+    }
+    add(build, ATTENTION, "attention", copies * z->b * z->s * z->q - kept, "%.1f x %.0f B x %.0f tokens x %.0f (%s)%s", copies,
+        z->b, z->s, z->q, z->class != NULL ? z->class : z->plan->attention, kept > 0 ? " - activations" : "");
+    double more = z->kv_sent - z->problem->kv_heads;
+    add(build, ATTENTION, "kv_copies",
+        z->b * z->s * more * (z->problem->head_dim + problem_dim_v(z->problem)),
+        "%.0f B x %.0f tokens x (%.0f - %d) kv heads x (%d + %d)", z->b, z->s, z->kv_sent, z->problem->kv_heads,
+        z->problem->head_dim, problem_dim_v(z->problem));
+}
+
+static void add_mlp(struct build *build, const struct sizes *z)
+{
+    bool tiled = z->plan->mlp == PLAN_MLP_TILED && z->h > 0;
+    double rows = tiled && z->s > z->h ? z->h : z->s; /* ceil(s / h) tiles */
+    double kept = z->plan->checkpointing == PLAN_CHECKPOINTING_NONE ? saved_mlp(z) : 0;
+    double wide = z->coef->mlp_copies * z->b * rows * z->f, hidden = z->coef->mlp_hidden * z->b * z->s * z->h;
+    if (z->f > 0)
+        add(build, MLP, "mlp", wide + hidden - kept, "%.2f x %.0f B x %.0f rows x %.0f + %.0f x %.0f B x %.0f tokens x %.0f%s",
+            z->coef->mlp_copies, z->b, rows, z->f, z->coef->mlp_hidden, z->b, z->s, z->h, kept > 0 ? " - activations" : "");
+}
+
+/* Logits in the storage dtype, their fp32 copy, and what log-softmax and gradients need. Tiles hold about 1 GiB of fp32 logits. */
+static void add_loss(struct build *build, const struct sizes *z)
+{
+    const double gib = 1073741824.0;
+    double entries = z->s * z->vocab, tiles = 1;
+    double copy = z->b >= 4 ? 0 : 4, rest = z->coef->logits_bytes - 6;
+    char note[32] = "";
+    if (z->plan->loss == PLAN_LOSS_FUSED)
+        return; /* never materialised; the gradient of the head is in grads and gather */
+    if (z->plan->loss == PLAN_LOSS_TILED && entries > 0) {
+        tiles = ceil(4 * entries / gib);
+        snprintf(note, sizeof note, " / %.0f tiles", tiles);
+    }
+    add(build, LOSS, "logits", z->b * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", z->b, z->s, z->vocab, note);
+    add(build, LOSS, "logits_fp32", copy * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", copy, z->s, z->vocab, note);
+    add(build, LOSS, "logits_grad", rest * entries / tiles, "%.1f B x %.0f tokens x %.0f%s: softmax and gradients", rest, z->s,
+        z->vocab, note);
+}
+
+static int64_t phase_bytes(const struct build *build, enum phase phase)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < build->out->n; i++)
+        if (build->phase[i] == ALWAYS || build->phase[i] == phase || (phase != STEP && build->phase[i] == OUTSIDE_STEP))
+            sum += build->out->term[i].bytes;
+    return sum;
+}
+
+static void find_peak(struct build *build)
+{
+    static const struct {
+        enum phase phase;
+        const char *name;
+    } phases[] = {{LOSS, "loss"}, {ATTENTION, "attention"}, {MLP, "mlp"}, {STEP, "step"}};
+    struct work_memory *out = build->out;
+    enum phase at = LOSS;
+    for (int i = 0; i < 4; i++) {
+        int64_t bytes = phase_bytes(build, phases[i].phase);
+        if (i > 0 && bytes <= out->peak_bytes)
+            continue;
+        out->peak_bytes = bytes;
+        at = phases[i].phase;
+        snprintf(out->peak_at, sizeof out->peak_at, "%s", phases[i].name);
+    }
+    for (int i = 0; i < out->n; i++) {
+        out->term[i].live_at_peak = build->phase[i] == ALWAYS || build->phase[i] == at ||
+                                    (at != STEP && build->phase[i] == OUTSIDE_STEP);
+        if (out->term[i].host)
+            out->host_bytes += out->term[i].bytes;
+    }
+}
+
+void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
+                 const struct target *target, struct work_memory *out)
+{
+    struct build build = {.out = out};
+    struct sizes sizes;
+    memset(out, 0, sizeof *out);
+    sizes_fill(model, problem, plan, target, &sizes);
+    add_states(&build, &sizes);
+    add_runtime(&build, &sizes);
+    add_kept(&build, &sizes);
+    add_attention(&build, &sizes);
+    add_mlp(&build, &sizes);
+    add_loss(&build, &sizes);
+    find_peak(&build);
+}

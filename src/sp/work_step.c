@@ -1,0 +1,104 @@
+/* sp/work_step.c -- what one optimizer step moves between data-parallel ranks, how many tokens it sees, how often layers run. */
+#include "sp/work.h"
+
+#include "base/units.h"
+
+/* Ranks that share the parameters, gradients or states that a stage shards. */
+static int zero_group(const struct problem *problem, const struct plan *plan, const struct target *target)
+{
+    if (plan->zero_stage == 0)
+        return 1;
+    return target->zero_over_world ? problem->world : plan->dp_shard * plan->sp;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return b > 0 ? a / b + (a % b != 0) : 0;
+}
+
+/* What n bytes spread over g ranks bring to one of them: all but its own part. */
+static double arrives(double bytes, int g)
+{
+    return g > 1 ? bytes * (g - 1) / g : 0;
+}
+
+static int64_t whole(double value)
+{
+    const double most = 4e18;
+    return value < most ? (int64_t)value : (int64_t)most;
+}
+
+void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
+               const struct target *target, struct work_zero *out)
+{
+    int group = zero_group(problem, plan, target), stage = plan->zero_stage;
+    double params = (double)model->params * dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
+    int64_t units = (int64_t)model->layers + (model->tied ? 1 : 2);
+    int64_t buckets = ceil_div(whole(params), target->memory.bucket_bytes > 0 ? target->memory.bucket_bytes : INT64_MAX);
+    double reduces = stage >= 2 ? steps : 1; /* stages 2 and 3 keep no whole gradient to add to */
+    double reduce = arrives(params, problem->world) * reduces;
+    double gather = 0;
+    int64_t calls = buckets * whole(reduces);
+    if (stage == 3) { /* once for forward, once for backward (and its recomputation), each micro-step */
+        gather = 2 * steps * arrives(params, group);
+        calls = 3 * units * plan->accumulate;
+    } else if (stage >= 1) { /* updated parameters, once */
+        gather = arrives(params, group);
+        calls += buckets;
+    } else { /* all-reduce: reduce-scatter and all-gather of the sums */
+        reduce *= 2;
+    }
+    *out = (struct work_zero){.gather_bytes = whole(gather),
+                              .reduce_bytes = whole(reduce),
+                              .group = group,
+                              .calls = problem->world > 1 ? (int)(calls < INT32_MAX ? calls : INT32_MAX) : 0,
+                              .optimizer_elems = ceil_div(model->params, group)};
+}
+
+int work_forward_passes(const struct plan *plan)
+{
+    return plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 1 : 2;
+}
+
+enum work_fit work_fit(int64_t peak_bytes, int64_t limit_bytes)
+{
+    double share = limit_bytes > 0 ? (double)peak_bytes / (double)limit_bytes : 2;
+    return share <= 0.80 ? WORK_FITS : share <= 0.95 ? WORK_MEASURE_FIRST : WORK_DOES_NOT_FIT;
+}
+
+static int64_t mul_saturated(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+/* S * B * W / P: what all ranks see in one micro-step. */
+static int64_t micro_tokens(const struct problem *problem, const struct plan *plan)
+{
+    int64_t groups = plan->sp > 0 ? problem->world / plan->sp : 0;
+    return mul_saturated(mul_saturated(problem->seq, problem->batch), groups);
+}
+
+int64_t work_step_tokens(const struct problem *problem, const struct plan *plan)
+{
+    return mul_saturated(micro_tokens(problem, plan), plan->accumulate);
+}
+
+struct verdict work_accumulate(const struct problem *problem, const struct plan *plan, int64_t global_tokens,
+                               int64_t *out_accumulate)
+{
+    int64_t unit = micro_tokens(problem, plan);
+    char asked[UNITS_BUF], step[UNITS_BUF];
+    if (unit >= 1 && global_tokens >= unit && global_tokens % unit == 0) {
+        *out_accumulate = global_tokens / unit;
+        return VERDICT_YES;
+    }
+    struct verdict no = verdict_no(RULE_GLOBAL_BATCH,
+                                   "a global batch of %s tokens is not a multiple of the %s that sp %d sees in a micro-step",
+                                   units_format_count(global_tokens, asked), units_format_count(unit, step), plan->sp);
+    if (unit >= 1 && global_tokens >= 0) {
+        no.nearest[0] = global_tokens / unit * unit;
+        no.nearest[1] = no.nearest[0] <= INT64_MAX - unit ? no.nearest[0] + unit : 0;
+    }
+    return no;
+}
