@@ -180,7 +180,7 @@ static enum status name_parse(const char *what, const char *word, char out[PLAN_
 
 static enum status word_parse(int position, const char *word, struct plan *plan)
 {
-    int method;
+    int method = 0;
     switch (position) {
     case 0:
         TRY(enum_parse("method", methods, PLAN_METHOD_COUNT, word, &method));
