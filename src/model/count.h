@@ -1,4 +1,5 @@
-/* model/count.h -- how many parameters the parts of a layer have. Sums saturate at INT64_MAX, which the reader refuses. */
+/* model/count.h -- how many parameters the parts of a layer have. Sums saturate at INT64_MAX, which the reader refuses.
+ */
 #ifndef SPTUNE_MODEL_COUNT_H
 #define SPTUNE_MODEL_COUNT_H
 

@@ -19,16 +19,16 @@ enum role { ROLE_LAYERS, ROLE_HIDDEN, ROLE_HEADS, ROLE_KV_HEADS, ROLE_FFN, ROLE_
 struct reader;
 
 struct model_family {
-    const char *type;                /* model_type */
-    const char *architecture;        /* architectures[0] where model_type is missing; NULL: never without model_type */
-    const char *alias[ROLE_COUNT];   /* the family's own name of a role, NULL: the usual one only */
-    bool tied;                       /* tie_word_embeddings when absent */
-    int64_t kv_heads;                /* num_key_value_heads when absent; 0: as many as heads */
-    int64_t head_dim;                /* head_dim when absent; 0: hidden / heads */
-    int64_t defaults[ROLE_COUNT];    /* for text_config only; 0: required there too */
-    int64_t default_vocab;           /* likewise */
-    const char *text_type;           /* not NULL: a wrapper whose text_config is of this type unless it says another */
-    const char *const *reads;        /* keys of `unmodelled` that this family does model; NULL-terminated, or NULL */
+    const char *type;              /* model_type */
+    const char *architecture;      /* architectures[0] where model_type is missing; NULL: never without model_type */
+    const char *alias[ROLE_COUNT]; /* the family's own name of a role, NULL: the usual one only */
+    bool tied;                     /* tie_word_embeddings when absent */
+    int64_t kv_heads;              /* num_key_value_heads when absent; 0: as many as heads */
+    int64_t head_dim;              /* head_dim when absent; 0: hidden / heads */
+    int64_t defaults[ROLE_COUNT];  /* for text_config only; 0: required there too */
+    int64_t default_vocab;         /* likewise */
+    const char *text_type;         /* not NULL: a wrapper whose text_config is of this type unless it says another */
+    const char *const *reads;      /* keys of `unmodelled` that this family does model; NULL-terminated, or NULL */
     enum status (*read)(struct reader *reader);
 };
 

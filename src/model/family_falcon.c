@@ -27,12 +27,16 @@ static enum status read_kv_heads(struct reader *r, const struct flags *flags)
     if (flags->new_decoder)
         return STATUS_OK;
     if (flags->multi_query) {
+        if (reader_get(r, "num_kv_heads") != NULL && m->kv_heads != 1)
+            log_info("%s: multi_query means 1 KV head; num_kv_heads %d is not used", r->where, m->kv_heads);
         m->kv_heads = 1;
         return STATUS_OK;
     }
     if (m->kv_heads != m->heads) {
-        enum status s = FAIL(STATUS_USAGE, "num_kv_heads is %d, but without multi_query and new_decoder_architecture "
-                             "there are as many as heads, %d", m->kv_heads, m->heads);
+        enum status s = FAIL(STATUS_USAGE,
+                             "num_kv_heads is %d, but without multi_query and new_decoder_architecture "
+                             "there are as many as heads, %d",
+                             m->kv_heads, m->heads);
         return reader_where(r, "num_kv_heads", HINT(s, "set the flag that the model was trained with"));
     }
     return STATUS_OK;
@@ -75,7 +79,9 @@ const struct model_family family_falcon[] = {
     {.type = "falcon",
      .architecture = "FalconForCausalLM",
      .tied = true,
-     .alias = {[ROLE_LAYERS] = "n_layer", [ROLE_HIDDEN] = "n_embed", [ROLE_HEADS] = "n_head",
+     .alias = {[ROLE_LAYERS] = "n_layer",
+               [ROLE_HIDDEN] = "n_embed",
+               [ROLE_HEADS] = "n_head",
                [ROLE_KV_HEADS] = "num_kv_heads"},
      .read = read_falcon},
     {.type = NULL},

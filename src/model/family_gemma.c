@@ -57,8 +57,8 @@ const struct model_family family_gemma[] = {
      .tied = true,
      .kv_heads = 4,
      .head_dim = 256,
-     .defaults = {[ROLE_LAYERS] = 26, [ROLE_HIDDEN] = 2304, [ROLE_HEADS] = 8, [ROLE_FFN] = 9216,
-                  [ROLE_POSITIONS] = 131072},
+     .defaults =
+         {[ROLE_LAYERS] = 26, [ROLE_HIDDEN] = 2304, [ROLE_HEADS] = 8, [ROLE_FFN] = 9216, [ROLE_POSITIONS] = 131072},
      .default_vocab = 262208,
      .read = read_gemma3},
     {.type = NULL},

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "model/reader.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static enum status read_mixtral(struct reader *r)
@@ -12,6 +13,21 @@ static enum status read_mixtral(struct reader *r)
     count_dense(r->model, 2, &r->counts);
     count_experts(r->model, r->model->layers, &r->counts);
     return reader_window(r, 0, r->model->layers);
+}
+
+static enum status mark_dense(const struct reader *r, const json_t *only, bool *dense)
+{
+    for (size_t i = 0; i < json_array_size(only); i++) {
+        const json_t *entry = json_array_get(only, i);
+        double layer = json_number_value(entry);
+        if (!json_is_number(entry) || layer != floor(layer) || layer < 0 || layer >= r->model->layers) {
+            enum status s =
+                FAIL(STATUS_USAGE, "entry %zu of mlp_only_layers is not one of the %d layers", i, r->model->layers);
+            return reader_where(r, "mlp_only_layers", HINT(s, "layers are numbered from 0"));
+        }
+        dense[(int)layer] = true;
+    }
+    return STATUS_OK;
 }
 
 /* Sparse layers are every decoder_sparse_step-th, except those that mlp_only_layers names. */
@@ -27,16 +43,12 @@ static enum status count_sparse(const struct reader *r, int *out)
     }
     bool *dense = NULL;
     TRY(mem_alloc((size_t)layers, "dense layers", (void **)&dense));
-    for (size_t i = 0; i < json_array_size(only); i++) {
-        json_int_t layer = json_integer_value(json_array_get(only, i));
-        if (json_is_integer(json_array_get(only, i)) && layer >= 0 && layer < layers)
-            dense[layer] = true;
-    }
+    enum status status = mark_dense(r, only, dense);
     for (int i = 0; i < layers; i++)
         sparse += !dense[i] && (i + 1) % step == 0;
     free(dense);
     *out = sparse;
-    return STATUS_OK;
+    return status;
 }
 
 static enum status read_window(struct reader *r)
@@ -106,14 +118,27 @@ static const char *const qwen_reads[] = {"num_local_experts", "num_experts", "sh
                                          "moe_intermediate_size", NULL};
 
 const struct model_family family_moe[] = {
-    {.type = "mixtral", .architecture = "MixtralForCausalLM", .kv_heads = 8, .reads = mixtral_reads,
+    {.type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .kv_heads = 8,
+     .reads = mixtral_reads,
      .read = read_mixtral},
-    {.type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", .kv_heads = 16, .reads = qwen_reads,
+    {.type = "qwen2_moe",
+     .architecture = "Qwen2MoeForCausalLM",
+     .kv_heads = 16,
+     .reads = qwen_reads,
      .read = read_qwen2_moe},
-    {.type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .kv_heads = 4, .reads = qwen_reads,
+    {.type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .kv_heads = 4,
+     .reads = qwen_reads,
      .read = read_qwen3_moe},
     {.type = "qwen3_vl_moe_text", .kv_heads = 16, .reads = qwen_reads, .read = read_qwen3_moe},
-    {.type = "gpt_oss", .architecture = "GptOssForCausalLM", .kv_heads = 8, .head_dim = 64, .reads = mixtral_reads,
+    {.type = "gpt_oss",
+     .architecture = "GptOssForCausalLM",
+     .kv_heads = 8,
+     .head_dim = 64,
+     .reads = mixtral_reads,
      .read = read_gpt_oss},
     {.type = NULL},
 };

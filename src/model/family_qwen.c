@@ -1,4 +1,5 @@
-/* model/family_qwen.c -- Qwen2 and Qwen3, dense: biases on q, k, v (2) or norms on q, k (3); a window only if switched on. */
+/* model/family_qwen.c -- Qwen2 and Qwen3, dense: biases on q, k, v (2) or norms on q, k (3); a window only if switched
+ * on. */
 #include "model/reader.h"
 
 /* The last layers use the window, those from max_window_layers on. */

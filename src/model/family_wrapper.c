@@ -1,7 +1,8 @@
 /* model/family_wrapper.c -- multimodal models whose language part is a decoder that is read, under text_config.
  *
- * Image and audio parts feed it tokens; their own weights and work are not counted, and a warning says so. A text_config
- * that names another model_type is read as that. Older files of some types hold the keys of the text part on top.
+ * Image and audio parts feed it tokens; their own weights and work are not counted, and a warning says so. A
+ * text_config that names another model_type is read as that. Older files of some types hold the keys of the text part
+ * on top.
  */
 #include "model/family.h"
 

@@ -3,38 +3,14 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "model/hub.h"
+#include "model/name.h"
 #include "model/reader.h"
 #include "model/shipped.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
-
-/* "/x/qwen/config.json" and "/x/qwen/" are called qwen, "/x/tiny.json" tiny. */
-static void name_from_path(const char *path, struct model *model)
-{
-    char *real = realpath(path, NULL);
-    const char *whole = real != NULL ? real : path;
-    size_t len = strlen(whole);
-    const char *file = strrchr(whole, '/');
-    if (file != NULL && file > whole && strcmp(file, "/config.json") == 0)
-        len = (size_t)(file - whole);
-    else if (len > 5 && strcmp(whole + len - 5, ".json") == 0)
-        len -= 5;
-    size_t start = len;
-    while (start > 0 && whole[start - 1] != '/')
-        start--;
-    text_print(model->name, sizeof model->name, "%.*s", (int)(len - start), whole + start);
-    text_clean(model->name);
-    free(real);
-}
-
-static void set_name(struct model *model, const char *name)
-{
-    text_print(model->name, sizeof model->name, "%s", name);
-    text_clean(model->name);
-}
 
 enum status model_parse(const char *text, size_t len, const char *where, struct model *out)
 {
@@ -43,7 +19,7 @@ enum status model_parse(const char *text, size_t len, const char *where, struct 
     enum status status = reader_run(root, where, out);
     json_decref(root);
     if (status == STATUS_OK)
-        name_from_path(where, out);
+        name_from_path(out, where);
     return status;
 }
 
@@ -54,7 +30,7 @@ static enum status load_file(const char *path, struct model *out)
     enum status status = reader_run(root, strcmp(path, "-") == 0 ? "stdin" : path, out);
     json_decref(root);
     if (status == STATUS_OK)
-        name_from_path(strcmp(path, "-") == 0 ? "stdin" : path, out);
+        name_from_path(out, strcmp(path, "-") == 0 ? "stdin" : path);
     return status;
 }
 
@@ -81,21 +57,34 @@ static enum status load_directory(const char *path, struct model *out)
     return status;
 }
 
+/* "Meta-Llama-3-8B-Instruct" holds the shipped name llama-3-8b; the longest such name, else one a slip away. */
+static const char *nearest_shipped(const char *config, size_t n)
+{
+    const char *const *names = model_shipped();
+    const char *slash = strrchr(config, '/'), *word = slash != NULL ? slash + 1 : config, *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        const char *at = strcasestr(word, names[i]);
+        size_t len = strlen(names[i]);
+        if (at != NULL && !isalnum((unsigned char)at[len]) && (best == NULL || len > strlen(best)))
+            best = names[i];
+    }
+    return best != NULL ? best : text_nearest(word, names, n);
+}
+
 static enum status refuse_absent(const char *config, const char *tried)
 {
     size_t n = 0;
-    const char *const *names = model_shipped();
-    while (names[n] != NULL)
+    while (model_shipped()[n] != NULL)
         n++;
-    const char *slash = strrchr(config, '/');
-    const char *near = text_nearest(slash != NULL ? slash + 1 : config, names, n);
+    const char *near = nearest_shipped(config, n);
     enum status s = FAIL(STATUS_USAGE, "no model \"%.120s\"", config);
     s = WHERE(s, "tried: a file or directory, %zu shipped names%s%s", n, tried[0] != '\0' ? ", the hub caches " : "",
               tried);
     if (near != NULL)
         return HINT(s, "did you mean %s? `sptune model list` shows the shipped names", near);
-    return HINT(s, "give a config.json, its directory, a shipped name (`sptune model list`) or a model id that the local "
-                   "cache holds");
+    return HINT(s,
+                "give a config.json, its directory, a shipped name (`sptune model list`) or a model id that the local "
+                "cache holds");
 }
 
 static enum status load_shipped(const char *name, struct model *out)
@@ -104,7 +93,7 @@ static enum status load_shipped(const char *name, struct model *out)
     char where[160];
     text_print(where, sizeof where, "shipped %s", name);
     TRY(model_parse(text, strlen(text), where, out));
-    set_name(out, name);
+    name_set(out, name);
     for (char *c = out->name; *c != '\0'; c++)
         *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
     return STATUS_OK;
@@ -119,7 +108,7 @@ static enum status load_id(const char *config, struct model *out)
     else if (status == STATUS_OK)
         status = load_file(text_get(&path), out);
     if (status == STATUS_OK)
-        set_name(out, config);
+        name_set(out, config);
     text_free(&path);
     text_free(&tried);
     return status;

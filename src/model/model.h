@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 struct model {
-    char name[128];     /* as asked for: shipped name, file's directory or hub id */
-    char type[48];      /* model_type */
+    char name[128]; /* as asked for: shipped name, file's directory or hub id */
+    char type[48];  /* model_type */
     int layers;
     int64_t hidden;
     int heads, kv_heads;
@@ -34,9 +34,9 @@ struct model {
     int dense_layers;   /* layers without experts: all of a dense model, some of an MoE */
     bool gated;         /* gate and up projections (SwiGLU, GeGLU), else one up projection */
     int64_t vocab;
-    bool tied;          /* lm_head is the embedding */
-    int64_t window;     /* sliding window in tokens, 0 when none */
-    int window_layers;  /* how many layers use it */
+    bool tied;                      /* lm_head is the embedding */
+    int64_t window;                 /* sliding window in tokens, 0 when none */
+    int window_layers;              /* how many layers use it */
     int experts, experts_per_token; /* 0 for dense */
     int64_t max_positions;
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
@@ -44,7 +44,7 @@ struct model {
     int64_t params_layer;     /* one (largest) transformer layer: the unit ZeRO-3 gathers */
     int64_t params_embedding; /* embedding table (= lm_head when tied) */
     int64_t params_active;    /* used per token; params for dense models */
-    bool params_exact;        /* false where the family's count is an estimate; the screen says so */
+    bool params_exact;        /* false where more is trained than is counted (multimodal wrappers) */
 };
 
 enum status model_load(const char *config, struct model *out);
@@ -61,7 +61,8 @@ struct verdict model_sp_heads(int heads, int kv_heads, int sp, int world);
 /* KV heads each rank holds after the exchange: kv_heads/sp, or 1 when replicated; copies: sp/kv_heads or 1. */
 int model_kv_local(int kv_heads, int sp);
 int model_kv_copies(int kv_heads, int sp);
-/* The first KV head that `rank` of sp holds: the interleaved repeat, so ranks 0..3 of sp 4 with 2 KV heads hold 0,0,1,1. */
+/* The first KV head that `rank` of sp holds: the interleaved repeat, so ranks 0..3 of sp 4 with 2 KV heads hold
+ * 0,0,1,1. */
 int model_kv_first(int kv_heads, int sp, int rank);
 
 /* Shipped configurations, values only; NULL-terminated names. */

@@ -1,4 +1,5 @@
-/* model/reader.c -- from a config.json's top to the family that reads it, through a wrapper's text_config if need be. */
+/* model/reader.c -- from a config.json's top to the family that reads it, through a wrapper's text_config if need be.
+ */
 #include "model/reader.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -85,8 +86,9 @@ static void warn_quantised(const json_t *object, const char *where)
     const json_t *config = json_object_get(object, "quantization_config");
     const char *method = json_string_value(json_object_get(config, "quant_method"));
     if (json_is_object(config))
-        log_warn("%s: quantization_config (%.40s) is ignored: shapes and counts are those of the model it was made from",
-                 where, method != NULL ? method : "no quant_method");
+        log_warn(
+            "%s: quantization_config (%.40s) is ignored: shapes and counts are those of the model it was made from",
+            where, method != NULL ? method : "no quant_method");
 }
 
 /* *out is NULL when neither model_type nor architectures says anything. */
@@ -100,13 +102,15 @@ static enum status find_type(const json_t *object, const char *where, const char
         return STATUS_OK;
     }
     if (type != NULL && !json_is_null(type))
-        return WHERE(FAIL(STATUS_USAGE, "model_type is not a string"), "%s, key model_type", where);
+        return WHERE(HINT(FAIL(STATUS_USAGE, "model_type is not a string"), "such as \"model_type\": \"llama\""),
+                     "%s, key model_type", where);
     if (!json_is_string(first))
         return STATUS_OK;
     const struct model_family *family = family_by_architecture(json_string_value(first));
     if (family == NULL) {
-        enum status s = FAIL(STATUS_USAGE, "model_type is missing, and the architecture \"%.60s\" is not one that is read",
-                             json_string_value(first));
+        enum status s =
+            FAIL(STATUS_USAGE, "model_type is missing, and the architecture \"%.60s\" is not one that is read",
+                 json_string_value(first));
         return WHERE(HINT(s, "add the key, such as \"model_type\": \"llama\""), "%s, key architectures", where);
     }
     *out = family->type;
@@ -119,8 +123,8 @@ static enum status find_family(const json_t *object, const char *where, const st
     TRY(find_type(object, where, &type));
     if (type == NULL) {
         enum status s = FAIL(STATUS_USAGE, "model_type is missing, and architectures does not tell it either");
-        return WHERE(HINT(s, "is this a model's config.json? If so add the key, such as \"model_type\": \"llama\""), "%s",
-                     where);
+        return WHERE(HINT(s, "is this a model's config.json? If so add the key, such as \"model_type\": \"llama\""),
+                     "%s", where);
     }
     *out = family_find(type);
     return *out != NULL ? STATUS_OK : family_unknown(type, where);
@@ -137,8 +141,10 @@ static enum status open_wrapper(struct reader *r)
         r->object = text;
         TRY(find_type(text, r->where, &type));
     } else if (text != NULL && !json_is_null(text)) {
-        return WHERE(FAIL(STATUS_USAGE, "text_config is not an object"), "%s, key text_config", r->where);
+        enum status s = FAIL(STATUS_USAGE, "text_config is not an object");
+        return WHERE(HINT(s, "it holds the keys of the language part"), "%s, key text_config", r->where);
     }
+    r->model->params_exact = false; /* exact for the part that is read, not for the whole */
     r->family = family_find(type != NULL ? type : wrapper->text_type);
     if (r->family == NULL)
         return family_unknown(type, r->where);
@@ -146,7 +152,7 @@ static enum status open_wrapper(struct reader *r)
         enum status s = FAIL(STATUS_USAGE, "text_config is of type %s, itself a wrapper", r->family->type);
         return WHERE(HINT(s, "the model_type of a decoder is expected"), "%s, key text_config.model_type", r->where);
     }
-    log_info("%s: the language part (%s) of %s is read; other parts are not counted", r->where, r->family->type,
+    log_warn("%s: the language part (%s) of %s is read; other parts are not counted", r->where, r->family->type,
              wrapper->type);
     return STATUS_OK;
 }

@@ -18,7 +18,7 @@ enum {
     READER_VOCAB_MAX = 1 << 27,
 };
 #define READER_TOKENS_MAX (INT64_C(1) << 40)
-#define READER_REQUIRED INT64_MIN /* as a fallback: the key must be there */
+#define READER_REQUIRED   INT64_MIN /* as a fallback: the key must be there */
 
 /* `object` is the whole document: finds the family (through a wrapper's text_config), reads, checks, counts. */
 enum status reader_run(const json_t *object, const char *where, struct model *model);

@@ -41,8 +41,8 @@ enum status reader_int(const struct reader *r, const char *key, int64_t fallback
     int64_t n = 0;
     enum status s = json_int(r->object, key, r->where, fallback, &n);
     if (s != STATUS_OK)
-        return reader_where(r, key, HINT(s, "it must be a whole number from %lld to %lld", (long long)min,
-                                         (long long)max));
+        return reader_where(r, key,
+                            HINT(s, "it must be a whole number from %lld to %lld", (long long)min, (long long)max));
     if (n < min || n > max)
         return refuse_range(r, key, n, min, max);
     *out = n;

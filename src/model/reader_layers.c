@@ -36,8 +36,8 @@ static enum status set_window(struct reader *r, int64_t window, int layers)
 {
     TRY(count_sliding(r, &layers));
     if (layers > 0 && window == 0 && reader_get(r, "layer_types") != NULL) {
-        enum status s = FAIL(STATUS_USAGE, "layer_types has %d sliding layers, but there is no window", layers);
-        return reader_where(r, "layer_types", HINT(s, "give sliding_window"));
+        enum status s = FAIL(STATUS_USAGE, "layer_types has %d sliding layers, but no window is in use", layers);
+        return reader_where(r, "layer_types", HINT(s, "give sliding_window, or full_attention throughout"));
     }
     r->model->window = layers > 0 ? window : 0;
     r->model->window_layers = window > 0 ? layers : 0;

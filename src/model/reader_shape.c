@@ -60,8 +60,15 @@ enum status reader_kv_heads(struct reader *r)
     const char *alias = r->family->alias[ROLE_KV_HEADS];
     bool said = json_object_get(r->object, roles[ROLE_KV_HEADS].key) != NULL ||
                 (alias != NULL && json_object_get(r->object, alias) != NULL);
-    int64_t kv_heads = 0;
-    int64_t fallback = !said && r->family->kv_heads > 0 ? r->family->kv_heads : r->model->heads;
+    int64_t kv_heads = 0, usual = r->family->kv_heads;
+    int64_t fallback = !said && usual > 0 ? usual : r->model->heads;
+    if (r->model->heads % fallback != 0) {
+        enum status s = FAIL(STATUS_USAGE,
+                             "num_key_value_heads is missing, and the %lld of %s by default do not divide %d "
+                             "heads",
+                             (long long)usual, r->family->type, r->model->heads);
+        return reader_where(r, roles[ROLE_KV_HEADS].key, HINT(s, "give the number that the model was trained with"));
+    }
     TRY(read_role(r, ROLE_KV_HEADS, fallback, &kv_heads));
     r->model->kv_heads = (int)kv_heads;
     return STATUS_OK;
@@ -73,8 +80,9 @@ enum status reader_head_dim(struct reader *r)
     int64_t head_dim = json_object_get(r->object, "head_dim") == NULL ? r->family->head_dim : 0;
     TRY(reader_size(r, "head_dim", head_dim, READER_HEAD_DIM_MAX, &head_dim));
     if (head_dim == 0 && m->hidden % m->heads != 0) {
-        enum status s = FAIL(STATUS_USAGE, "hidden size %lld is not a whole multiple of %d heads, and head_dim is absent",
-                             (long long)m->hidden, m->heads);
+        enum status s =
+            FAIL(STATUS_USAGE, "hidden size %lld is not a whole multiple of %d heads, and head_dim is absent",
+                 (long long)m->hidden, m->heads);
         return reader_where(r, roles[ROLE_HIDDEN].key, HINT(s, "give head_dim, or sizes that divide"));
     }
     if (head_dim == 0)
