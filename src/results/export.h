@@ -23,11 +23,16 @@ struct export {
 extern const struct export *const exports[]; /* NULL-terminated */
 const struct export *export_find(const char *name);
 
+/* One row of the jsonl form, as `--jsonl` streams it: the sample with its document's schema, version, command, started, seed. NULL
+ * when memory ran out. */
+json_t *export_row(const struct sample *sample, const struct json_envelope *envelope);
+
 /* Only the columns that differ between rows or matter for the subject; statistics with honest digits; 80 columns wide. */
 enum status export_table(const struct sample *samples, int n, char **out);
-/* Run gnuplot on a script; `terminal` svg or png; the picture's bytes. STATUS_ABSENT when gnuplot is not installed. */
+/* Run gnuplot on a script that draws one picture (size and terminal are set for it: 960 x 600); `terminal` svg or png; the picture's bytes. STATUS_ABSENT when gnuplot is not installed. */
 enum status export_gnuplot(const char *script, const char *terminal, char **out, size_t *out_len);
-/* A small general table for the verbs: header row and cells, 80 columns, ASCII when the locale is not UTF-8. */
+/* A small general table for the verbs: header row and cells, 80 columns, ASCII when the locale is not UTF-8. Cells are row by row;
+ * NULL and "" print as "-"; text that does not fit is wrapped at blanks. Ends with a newline. */
 struct export_column {
     const char *name;
     bool right; /* numbers */
