@@ -45,13 +45,14 @@ static enum status tensor_check(const char *name, int64_t batch, int64_t seq, in
     enum { LIMIT_BITS = 60 };
     int64_t elems;
     if (stride < (int64_t)heads * dim)
-        return HINT(FAIL(STATUS_USAGE, "attention: stride %lld of %s is less than %d heads of %d", (long long)stride, name,
-                         heads, dim),
+        return HINT(FAIL(STATUS_USAGE, "attention: stride %lld of %s is less than %d heads of %d", (long long)stride,
+                         name, heads, dim),
                     "a token of %s takes %lld elements", name, (long long)((int64_t)heads * dim));
-    TRY(mem_mul(batch, seq, name, &elems));
-    TRY(mem_mul(elems, stride, name, &elems));
+    TRY(WHERE(mem_mul(batch, seq, "batch times length", &elems), "attention, tensor %s", name));
+    TRY(WHERE(mem_mul(elems, stride, "tokens times stride", &elems), "attention, tensor %s", name));
     if (elems > (INT64_C(1) << LIMIT_BITS) / 4)
-        return FAIL(STATUS_USAGE, "attention: %s has %lld elements, more than any machine holds", name, (long long)elems);
+        return FAIL(STATUS_USAGE, "attention: %s has %lld elements, more than any machine holds", name,
+                    (long long)elems);
     return STATUS_OK;
 }
 
@@ -60,8 +61,9 @@ static enum status documents_check(const char *name, const int64_t *cu, int docs
     if (cu == NULL)
         return FAIL(STATUS_USAGE, "attention: %d packed documents without %s", docs, name);
     if (cu[0] < 0 || cu[docs] > tokens)
-        return HINT(FAIL(STATUS_USAGE, "attention: %s runs from %lld to %lld", name, (long long)cu[0], (long long)cu[docs]),
-                    "offsets lie within 0 and %lld tokens", (long long)tokens);
+        return HINT(
+            FAIL(STATUS_USAGE, "attention: %s runs from %lld to %lld", name, (long long)cu[0], (long long)cu[docs]),
+            "offsets lie within 0 and %lld tokens", (long long)tokens);
     for (int i = 0; i < docs; i++)
         if (cu[i + 1] < cu[i])
             return HINT(FAIL(STATUS_USAGE, "attention: %s[%d] = %lld is less than %s[%d] = %lld", name, i + 1,
@@ -73,15 +75,16 @@ static enum status documents_check(const char *name, const int64_t *cu, int docs
 static enum status heads_check(const struct attention_shape *shape)
 {
     if (shape->heads < 1 || shape->kv_heads < 1 || shape->head_dim < 1 || shape->head_dim_v < 1)
-        return HINT(FAIL(STATUS_USAGE, "attention: %d query heads, %d kv heads, head_dim %d, head_dim_v %d", shape->heads,
-                         shape->kv_heads, shape->head_dim, shape->head_dim_v),
+        return HINT(FAIL(STATUS_USAGE, "attention: %d query heads, %d kv heads, head_dim %d, head_dim_v %d",
+                         shape->heads, shape->kv_heads, shape->head_dim, shape->head_dim_v),
                     "all four are 1 or more");
     if (shape->group < 1 || shape->group_first < 0 || shape->group_first >= shape->group)
         return HINT(FAIL(STATUS_USAGE, "attention: group_first %d in a group of %d", shape->group_first, shape->group),
                     "0 <= group_first < group");
     int64_t kv_used = ((int64_t)shape->group_first + shape->heads - 1) / shape->group + 1;
     if (kv_used > shape->kv_heads)
-        return HINT(FAIL(STATUS_USAGE, "attention: %d query heads in groups of %d from %d use %lld kv heads, but there are %d",
+        return HINT(FAIL(STATUS_USAGE,
+                         "attention: %d query heads in groups of %d from %d use %lld kv heads, but there are %d",
                          shape->heads, shape->group, shape->group_first, (long long)kv_used, shape->kv_heads),
                     "group = query heads per kv head");
     return STATUS_OK;
@@ -101,14 +104,16 @@ enum status attention_shape_check(const struct attention_shape *shape)
     if (!isfinite(shape->scale))
         return FAIL(STATUS_USAGE, "attention: scale %g is not a finite number", (double)shape->scale);
     if (shape->window < 0)
-        return HINT(FAIL(STATUS_USAGE, "attention: window %lld is negative", (long long)shape->window), "0 means no window");
+        return HINT(FAIL(STATUS_USAGE, "attention: window %lld is negative", (long long)shape->window),
+                    "0 means no window");
     TRY(tensor_check("q", shape->batch, shape->seq_q, shape->q_stride, shape->heads, shape->head_dim));
     TRY(tensor_check("k", shape->batch, shape->seq_k, shape->k_stride, shape->kv_heads, shape->head_dim));
     TRY(tensor_check("v", shape->batch, shape->seq_k, shape->v_stride, shape->kv_heads, shape->head_dim_v));
     TRY(tensor_check("o", shape->batch, shape->seq_q, shape->o_stride, shape->heads, shape->head_dim_v));
     if (shape->docs < 0 || (shape->docs > 0 && shape->batch != 1))
-        return HINT(FAIL(STATUS_USAGE, "attention: %d documents in a batch of %lld", shape->docs, (long long)shape->batch),
-                    "packed documents are one batch item");
+        return HINT(
+            FAIL(STATUS_USAGE, "attention: %d documents in a batch of %lld", shape->docs, (long long)shape->batch),
+            "packed documents are one batch item");
     if (shape->docs > 0) {
         TRY(documents_check("cu_q", shape->cu_q, shape->docs, shape->seq_q));
         TRY(documents_check("cu_k", shape->cu_k, shape->docs, shape->seq_k));
@@ -120,7 +125,9 @@ struct verdict attention_shape_verdict(const struct attention_shape *shape)
 {
     if (attention_shape_check(shape) == STATUS_OK)
         return VERDICT_YES;
-    return verdict_no(RULE_KERNEL_CANNOT, "%s", status_last()->what);
+    struct verdict verdict = verdict_no(RULE_KERNEL_CANNOT, "%s", status_last()->what);
+    status_clear();
+    return verdict;
 }
 
 static enum status need(const void *pointer, bool needed, const char *name)
@@ -154,7 +161,7 @@ enum status attention_args_check(const struct attention_shape *shape, const stru
 __extension__ typedef __int128 wide;
 static wide ramp_sum(int64_t n, int64_t first, int64_t top)
 {
-    int64_t rise = attention_clamp(-first, 0, n);       /* from here on i + first >= 0 */
+    int64_t rise = attention_clamp(-first, 0, n);         /* from here on i + first >= 0 */
     int64_t flat = attention_clamp(top - first, rise, n); /* from here on i + first >= top */
     wide middle = (wide)(flat - rise) * (2 * (wide)first + rise + flat - 1) / 2;
     return middle + (wide)(n - flat) * top;

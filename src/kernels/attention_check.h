@@ -1,4 +1,5 @@
-/* kernels/attention_check.h -- what every attention kernel checks before it touches memory; for the files of this room. */
+/* kernels/attention_check.h -- what every attention kernel checks before it touches memory; for the files of this room.
+ */
 #ifndef SPTUNE_KERNELS_ATTENTION_CHECK_H
 #define SPTUNE_KERNELS_ATTENTION_CHECK_H
 

@@ -1,16 +1,19 @@
-/* kernels/attention_cpu.c -- vectorised attention on one CPU thread: flash-style blocks, fp32 accumulation, O(seq) workspace.
+/* kernels/attention_cpu.c -- vectorised attention on one CPU thread: flash-style blocks, fp32 accumulation, O(seq)
+ * workspace.
  *
- * Which instruction sets this machine executes is asked once; the first of the table that it does is used. All variants obey the same
- * tolerance but round differently: a run is bitwise repeatable on one machine, not across machines.
+ * Which instruction sets this machine executes is asked once; the first of the table that it does is used. All variants
+ * obey the same tolerance but round differently: a run is bitwise repeatable on one machine, not across machines.
  */
 #include "kernels/attention_cpu.h"
 
 #include "kernels/attention_check.h"
 
 static const struct attention_cpu_isa isas[] = {
-#define ROW(isa)                                                                                         \
-    {#isa, ATTENTION_CPU_JOIN(forward_bytes, isa), ATTENTION_CPU_JOIN(backward_bytes, isa),              \
-     ATTENTION_CPU_JOIN(forward, isa), ATTENTION_CPU_JOIN(backward, isa)}
+#define ROW(isa)                                                                                                       \
+    {                                                                                                                  \
+#isa, ATTENTION_CPU_JOIN(forward_bytes, isa), ATTENTION_CPU_JOIN(backward_bytes, isa),                         \
+            ATTENTION_CPU_JOIN(forward, isa), ATTENTION_CPU_JOIN(backward, isa)                                        \
+    }
 #if defined(__x86_64__)
     ROW(avx512),
     ROW(avx2),

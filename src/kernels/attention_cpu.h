@@ -1,4 +1,5 @@
-/* kernels/attention_cpu.h -- the CPU attention's variants: one source, compiled once per instruction set, chosen at run time.
+/* kernels/attention_cpu.h -- the CPU attention's variants: one source, compiled once per instruction set, chosen at run
+ * time.
  *
  *   attention_cpu.c            what the kernel supports, the table of instruction sets, the choice, the vtable
  *   attention_cpu_forward.c    compiled per instruction set  \ blocks, masks, softmax
@@ -31,13 +32,11 @@ void attention_cpu_use(int index);
 const char *attention_cpu_isa_name(void); /* in use: "avx2" */
 
 #define ATTENTION_CPU_JOIN(noun, isa) attention_cpu_##noun##_##isa
-#define ATTENTION_CPU_DECLARE(isa)                                                             \
-    size_t ATTENTION_CPU_JOIN(forward_bytes, isa)(const struct attention_shape *shape);        \
-    size_t ATTENTION_CPU_JOIN(backward_bytes, isa)(const struct attention_shape *shape);       \
-    void ATTENTION_CPU_JOIN(forward, isa)(const struct attention_shape *shape,                 \
-                                          const struct attention_args *args);                  \
-    void ATTENTION_CPU_JOIN(backward, isa)(const struct attention_shape *shape,                \
-                                           const struct attention_args *args);
+#define ATTENTION_CPU_DECLARE(isa)                                                                                     \
+    size_t ATTENTION_CPU_JOIN(forward_bytes, isa)(const struct attention_shape *shape);                                \
+    size_t ATTENTION_CPU_JOIN(backward_bytes, isa)(const struct attention_shape *shape);                               \
+    void ATTENTION_CPU_JOIN(forward, isa)(const struct attention_shape *shape, const struct attention_args *args);     \
+    void ATTENTION_CPU_JOIN(backward, isa)(const struct attention_shape *shape, const struct attention_args *args);
 
 ATTENTION_CPU_DECLARE(avx512)
 ATTENTION_CPU_DECLARE(avx2)

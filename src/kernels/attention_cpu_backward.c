@@ -1,7 +1,7 @@
 /* kernels/attention_cpu_backward.c -- backward attention on one CPU thread; compiled once per instruction set.
  *
- * For each kv head, K and V of the segment are packed once; dK and dV are summed in fp32 over all its query heads and rounded once.
- * Per block of BLOCK_Q queries, for each block of keys that some query sees:
+ * For each kv head, K and V of the segment are packed once; dK and dV are summed in fp32 over all its query heads and
+ * rounded once. Per block of BLOCK_Q queries, for each block of keys that some query sees:
  *
  *   S = Q K^T, dP = dO V^T                   per panel of MICRO_ROWS queries, into two tiles [BLOCK_Q][BLOCK_K]
  *   P = 2^((S scale - LSE) log2 e)           0 outside each row's range of keys
@@ -9,10 +9,11 @@
  *   dQ += dS K                               per panel of queries
  *   dV += P^T dO, dK += dS^T Q               per panel of MICRO_ROWS keys; the tile is read by columns
  *
- * Five products, 10 * head_dim FLOP per pair. Tiles take 2 * 36 KiB, one block of packed K, V, K again, dK, dV 480 KiB at head_dim 128:
- * L2 on machines with 512 KiB or more, else 2.5 KiB per key from L3 for 61 kFLOP, 4 GB/s at 100 GFLOP/s.
- * The order of every sum is fixed: heads, blocks of queries, blocks of keys ascending. With dkv_accumulate the sums start from what
- * dk and dv hold, so a group of heads split over several calls in order gives the bits of one call.
+ * Five products, 10 * head_dim FLOP per pair. Tiles take 2 * 36 KiB, one block of packed K, V, K again, dK, dV 480 KiB
+ * at head_dim 128: L2 on machines with 512 KiB or more, else 2.5 KiB per key from L3 for 61 kFLOP, 4 GB/s at 100
+ * GFLOP/s. The order of every sum is fixed: heads, blocks of queries, blocks of keys ascending. With dkv_accumulate the
+ * sums start from what dk and dv hold, so a group of heads split over several calls in order gives the bits of one
+ * call.
  */
 #include "kernels/attention_cpu_block.h"
 
@@ -80,7 +81,8 @@ static void gradient_row(const struct backward *backward, int64_t row, float *p,
     if (lse == -INFINITY)
         seen.end = seen.first;
     lse = lse > FLT_MAX ? FLT_MAX : lse; /* beyond fp32: no inf - inf */
-    int64_t first = round_down(seen.first, SIMD_FLOATS), end = seen.first < seen.end ? round_up(seen.end, SIMD_FLOATS) : first;
+    int64_t first = round_down(seen.first, SIMD_FLOATS),
+            end = seen.first < seen.end ? round_up(seen.end, SIMD_FLOATS) : first;
     for (int64_t j = first; j < end; j += SIMD_FLOATS) {
         simd x = (lse - simd_load(p + j) * backward->scale.magnitude) * (float)M_LOG2E;
         simd value = simd_exp2_minus(x);
@@ -142,8 +144,8 @@ static void backward_block(struct backward *backward, int head, int64_t from)
     int64_t count = least(segment->seq_q - from, BLOCK_Q), token = attention_q_token(shape, segment, from);
     struct rows q = {shape->dtype, args->q, token * shape->q_stride + (int64_t)head * shape->head_dim, shape->q_stride,
                      shape->head_dim};
-    struct rows o = {shape->dtype, args->o, token * shape->o_stride + (int64_t)head * shape->head_dim_v, shape->o_stride,
-                     shape->head_dim_v};
+    struct rows o = {shape->dtype, args->o, token * shape->o_stride + (int64_t)head * shape->head_dim_v,
+                     shape->o_stride, shape->head_dim_v};
     struct rows d_o = {o.dtype, args->d_o, o.first, o.stride, o.dim};
     struct block_keys keys;
     block_keys_get(shape, segment, from, count, &keys);
@@ -190,8 +192,8 @@ static void backward_kv_head(struct backward *backward, int kv)
     int64_t k_token = attention_k_token(shape, segment, 0), count = segment->seq_k;
     struct rows k = {shape->dtype, args->k, k_token * shape->k_stride + (int64_t)kv * shape->head_dim, shape->k_stride,
                      shape->head_dim};
-    struct rows v = {shape->dtype, args->v, k_token * shape->v_stride + (int64_t)kv * shape->head_dim_v, shape->v_stride,
-                     shape->head_dim_v};
+    struct rows v = {shape->dtype, args->v, k_token * shape->v_stride + (int64_t)kv * shape->head_dim_v,
+                     shape->v_stride, shape->head_dim_v};
     struct rows dk = {out, args->dk, k.first, k.stride, k.dim}, dv = {out, args->dv, v.first, v.stride, v.dim};
     sums_begin(&dk, args->dkv_accumulate, count, backward->dim_padded, backward->dk);
     sums_begin(&dv, args->dkv_accumulate, count, backward->dim_v_padded, backward->dv);

@@ -1,13 +1,15 @@
-/* kernels/attention_cpu_block.h -- block sizes of the CPU attention, and packing of operands into the micro-kernel's panels.
+/* kernels/attention_cpu_block.h -- block sizes of the CPU attention, and packing of operands into the micro-kernel's
+ * panels.
  *
- * A block is BLOCK_Q queries against BLOCK_K keys. At head_dim 128 one block of packed K and V is 192 * 256 * 4 = 192 KiB and stays in
- * L2 (256 KiB and more) while all queries of the block pass over it; each K or V byte from L3 or memory serves 48 queries:
- * 1 KiB of K and V for 48 * 512 = 24.6 kFLOP, 4 GB/s at 100 GFLOP/s. Packing touches each K and V element once per kv head.
+ * A block is BLOCK_Q queries against BLOCK_K keys. At head_dim 128 one block of packed K and V is 192 * 256 * 4 = 192
+ * KiB and stays in L2 (256 KiB and more) while all queries of the block pass over it; each K or V byte from L3 or
+ * memory serves 48 queries: 1 KiB of K and V for 48 * 512 = 24.6 kFLOP, 4 GB/s at 100 GFLOP/s. Packing touches each K
+ * and V element once per kv head.
  *
  * Panels, all fp32:
- *   cols   [row / width][t][row % width]   rows lie across: K and V as B operands (width MICRO_COLS), Q and dO as A (MICRO_ROWS)
- *   lanes  [t / MICRO_COLS][row][t % MICRO_COLS]   lanes lie across: V, K, dO and Q as B operands of sums over tokens
- * Missing rows and lanes are 0.
+ *   cols   [row / width][t][row % width]   rows lie across: K and V as B operands (width MICRO_COLS), Q and dO as A
+ * (MICRO_ROWS) lanes  [t / MICRO_COLS][row][t % MICRO_COLS]   lanes lie across: V, K, dO and Q as B operands of sums
+ * over tokens Missing rows and lanes are 0.
  */
 #ifndef SPTUNE_KERNELS_ATTENTION_CPU_BLOCK_H
 #define SPTUNE_KERNELS_ATTENTION_CPU_BLOCK_H
@@ -32,7 +34,7 @@ _Static_assert((int)MICRO_COLS <= (int)PAD_MAX && (int)MICRO_ROWS <= (int)PAD_MA
 
 /* This file is compiled under several names: attention_cpu_forward_avx2 and so on. */
 #define ATTENTION_CPU_NAMED_(noun, isa) ATTENTION_CPU_JOIN(noun, isa)
-#define ATTENTION_CPU_NAMED(noun) ATTENTION_CPU_NAMED_(noun, ATTENTION_CPU_ISA)
+#define ATTENTION_CPU_NAMED(noun)       ATTENTION_CPU_NAMED_(noun, ATTENTION_CPU_ISA)
 
 SIMD_INLINE int64_t round_up(int64_t n, int64_t step)
 {
@@ -69,7 +71,8 @@ SIMD_INLINE void rows_load(const struct rows *rows, int64_t i, float *out)
 }
 
 /* `count` rows from `from` on as one panel of `width` >= count rows, times factor. */
-SIMD_INLINE void pack_panel_cols(const struct rows *rows, int64_t from, int64_t count, float factor, int width, float *out)
+SIMD_INLINE void pack_panel_cols(const struct rows *rows, int64_t from, int64_t count, float factor, int width,
+                                 float *out)
 {
     float wide[PAD_MAX][ATTENTION_CPU_DIM_MAX];
     for (int64_t i = 0; i < count; i++)
@@ -95,7 +98,8 @@ static inline void pack_rows(const struct rows *rows, int64_t from, int64_t coun
         pack_panel_cols(rows, from + i, least(count - i, MICRO_ROWS), factor, MICRO_ROWS, out + i * rows->dim);
 }
 
-/* B operand across lanes: each panel has room for `height` rows; rows from count up to a multiple of MICRO_COLS are 0. */
+/* B operand across lanes: each panel has room for `height` rows; rows from count up to a multiple of MICRO_COLS are 0.
+ */
 static inline void pack_lanes(const struct rows *rows, int64_t from, int64_t count, int64_t height, float *out)
 {
     float wide[ATTENTION_CPU_DIM_MAX + PAD_MAX] = {0};
@@ -117,8 +121,8 @@ static inline void pack_lane_blocks(const struct rows *rows, int64_t count, floa
         pack_lanes(rows, i, least(count - i, BLOCK_K), BLOCK_K, out + i * round_up(rows->dim, MICRO_COLS));
 }
 
-/* The scale enters in two parts: its sign (or 0) is multiplied into Q, which is exact, its magnitude into the exponent. So the
- * softmax below can rely on a positive factor, and the largest S is the largest score. */
+/* The scale enters in two parts: its sign (or 0) is multiplied into Q, which is exact, its magnitude into the exponent.
+ * So the softmax below can rely on a positive factor, and the largest S is the largest score. */
 struct scale {
     float sign, magnitude, log2; /* log2: magnitude * log2 e, the factor of exponents */
 };

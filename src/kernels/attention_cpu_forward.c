@@ -1,6 +1,7 @@
 /* kernels/attention_cpu_forward.c -- forward attention on one CPU thread; compiled once per instruction set.
  *
- * For each kv head, K and V of the segment are packed once and serve all its query heads. Then per block of BLOCK_Q queries:
+ * For each kv head, K and V of the segment are packed once and serve all its query heads. Then per block of BLOCK_Q
+ * queries:
  *
  *   for each block of keys that some query sees            causal, window and documents skip the others
  *     for each panel of MICRO_ROWS queries
@@ -9,7 +10,8 @@
  *       O = alpha O + P V  alpha = 2^((old max - new max) scale log2 e), applied as O is loaded
  *   O / sum, LSE
  *
- * Cost at head_dim 128: 512 FLOP per pair in the micro-kernel (16 cycles of AVX2), softmax about 18 instructions per 8 pairs.
+ * Cost at head_dim 128: 512 FLOP per pair in the micro-kernel (16 cycles of AVX2), softmax about 18 instructions per 8
+ * pairs.
  */
 #include "kernels/attention_cpu_block.h"
 
@@ -61,7 +63,9 @@ static float softmax_row(float *s, int64_t n, struct attention_range seen, float
         high[1] = simd_max(high[1], simd_load(s + j + SIMD_FLOATS));
     }
     float top = simd_max_lanes(simd_max(high[0], high[1]));
-    top = top > FLT_MAX ? FLT_MAX : top > -FLT_MAX ? top : -FLT_MAX; /* q . k beyond fp32: no inf - inf; a NaN shows in P */
+    top = top > FLT_MAX    ? FLT_MAX
+          : top > -FLT_MAX ? top
+                           : -FLT_MAX; /* q . k beyond fp32: no inf - inf; a NaN shows in P */
     float alpha = exp2f((*max - top) * log2);
     for (int64_t j = 0; j < n; j += 2 * SIMD_FLOATS)
         for (int h = 0; h < 2; h++) {
@@ -105,8 +109,8 @@ static void forward_store(const struct forward *forward, int head, int64_t from,
     const struct attention_shape *shape = forward->shape;
     int64_t token = attention_q_token(shape, &forward->segment, from);
     float *lse = forward->args->lse + attention_lse_index(shape, &forward->segment, head, from);
-    char *out = (char *)forward->args->o + (token * shape->o_stride + (int64_t)head * shape->head_dim_v) *
-                                               dtype_bytes(shape->dtype);
+    char *out = (char *)forward->args->o +
+                (token * shape->o_stride + (int64_t)head * shape->head_dim_v) * dtype_bytes(shape->dtype);
     for (int64_t i = 0; i < count; i++, out += shape->o_stride * dtype_bytes(shape->dtype)) {
         float *o = forward->o + i * forward->dim_v_padded, sum = forward->sum[i];
         lse[i] = sum == 0 ? -INFINITY
@@ -143,8 +147,8 @@ static void forward_kv_head(struct forward *forward, int kv)
     int64_t q_token = attention_q_token(shape, segment, 0), k_token = attention_k_token(shape, segment, 0);
     struct rows k = {shape->dtype, args->k, k_token * shape->k_stride + (int64_t)kv * shape->head_dim, shape->k_stride,
                      shape->head_dim};
-    struct rows v = {shape->dtype, args->v, k_token * shape->v_stride + (int64_t)kv * shape->head_dim_v, shape->v_stride,
-                     shape->head_dim_v};
+    struct rows v = {shape->dtype, args->v, k_token * shape->v_stride + (int64_t)kv * shape->head_dim_v,
+                     shape->v_stride, shape->head_dim_v};
     if (heads.first >= heads.end || segment->seq_q == 0)
         return;
     if (!segment->hidden) {

@@ -1,8 +1,9 @@
-/* kernels/attention_mask.h -- which keys a query sees, and where a call's sequences lie: the index arithmetic of every kernel.
+/* kernels/attention_mask.h -- which keys a query sees, and where a call's sequences lie: the index arithmetic of every
+ * kernel.
  *
- * A call is a list of segments: one per batch item, or one per packed document plus the tokens before the first and after the
- * last document, which see nothing and are seen by nobody (hidden). Within a segment the keys a query sees are one range, whatever
- * the mask:
+ * A call is a list of segments: one per batch item, or one per packed document plus the tokens before the first and
+ * after the last document, which see nothing and are seen by nobody (hidden). Within a segment the keys a query sees
+ * are one range, whatever the mask:
  *
  *      key  0 1 2 3 4 5        window 3, bottom-right, 4 queries, 6 keys
  *   query 0 x x x . . .        [0, 3)   aligned position 2
@@ -79,8 +80,8 @@ ATTENTION_INLINE struct attention_range attention_keys(const struct attention_sh
     if (shape->causal != ATTENTION_FULL)
         range.end = attention_clamp(position + 1, 0, seq_k);
     if (shape->window > 0) /* seq_q + seq_k already shows everything: keeps position - window from overflowing */
-        range.first = attention_clamp(
-            position + 1 - attention_clamp(shape->window, 1, segment->seq_q + segment->seq_k), 0, range.end);
+        range.first = attention_clamp(position + 1 - attention_clamp(shape->window, 1, segment->seq_q + segment->seq_k),
+                                      0, range.end);
     return range;
 }
 
@@ -97,8 +98,8 @@ ATTENTION_INLINE int64_t attention_k_token(const struct attention_shape *shape, 
     return segment->batch * shape->seq_k + segment->k_first + j;
 }
 
-ATTENTION_INLINE int64_t attention_lse_index(const struct attention_shape *shape, const struct attention_segment *segment,
-                                             int head, int64_t i)
+ATTENTION_INLINE int64_t attention_lse_index(const struct attention_shape *shape,
+                                             const struct attention_segment *segment, int head, int64_t i)
 {
     return (segment->batch * shape->heads + head) * shape->seq_q + segment->q_first + i;
 }

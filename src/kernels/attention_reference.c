@@ -1,12 +1,13 @@
 /* kernels/attention_reference.c -- attention in plain double precision: obviously right, never optimised.
  *
- * One query at a time: its scores against every key, softmax, output; the mask is a question asked of every pair. The backward
- * pass recomputes the probabilities and needs neither o nor lse:
+ * One query at a time: its scores against every key, softmax, output; the mask is a question asked of every pair. The
+ * backward pass recomputes the probabilities and needs neither o nor lse:
  *
  *   dV_j += P_ij dO_i     dP_ij = dO_i . V_j     dS_ij = P_ij (dP_ij - sum_j P_ij dP_ij)
  *   dQ_i = scale * sum_j dS_ij K_j               dK_j += scale * dS_ij Q_i
  *
- * Workspace, doubles: p and dp [seq_k], one row of q, o, dO, dq, and for backward dk, dv of one kv head [seq_k][head_dim(_v)].
+ * Workspace, doubles: p and dp [seq_k], one row of q, o, dO, dq, and for backward dk, dv of one kv head
+ * [seq_k][head_dim(_v)].
  */
 #include "kernels/attention_check.h"
 #include "kernels/attention_mask.h"
@@ -14,10 +15,10 @@
 #include <math.h>
 
 struct scratch {
-    double *p, *dp;               /* [seq_k] */
-    double *q, *dq;               /* [head_dim] */
-    double *o, *d_o;              /* [head_dim_v] */
-    double *dk, *dv;              /* [seq_k][head_dim], [seq_k][head_dim_v] */
+    double *p, *dp;  /* [seq_k] */
+    double *q, *dq;  /* [head_dim] */
+    double *o, *d_o; /* [head_dim_v] */
+    double *dk, *dv; /* [seq_k][head_dim], [seq_k][head_dim_v] */
 };
 
 /* One (segment, head): strides and first elements, so that row i starts at base + i * stride. */
@@ -84,8 +85,8 @@ static double softmax(const struct view *view, const struct attention_args *args
     for (int64_t j = 0; j < seq_k; j++) {
         scratch->p[j] = -INFINITY;
         if (sees(view, i, j))
-            scratch->p[j] = (double)shape->scale *
-                            dot(scratch->q, shape, args->k, view->k + j * shape->k_stride, shape->head_dim);
+            scratch->p[j] =
+                (double)shape->scale * dot(scratch->q, shape, args->k, view->k + j * shape->k_stride, shape->head_dim);
         if (!(scratch->p[j] <= max)) /* also a NaN: it must not vanish */
             max = scratch->p[j];
     }

@@ -1,8 +1,9 @@
 /* kernels/copy.c -- the layout-changing copy on the CPU, and the sums and roundings that go with it.
  *
- * A copy moves every byte twice (read, write): at 10 GB/s of copying one core, a row of 256 bytes (head_dim 128 in bf16) costs 26 ns,
- * and a call of memcpy about 5 ns of it. So dimensions that lie next to each other on both sides are merged first, and short rows
- * of the usual head widths are copied by a memcpy of constant size, which the compiler turns into a few vector moves.
+ * A copy moves every byte twice (read, write): at 10 GB/s of copying one core, a row of 256 bytes (head_dim 128 in
+ * bf16) costs 26 ns, and a call of memcpy about 5 ns of it. So dimensions that lie next to each other on both sides are
+ * merged first, and short rows of the usual head widths are copied by a memcpy of constant size, which the compiler
+ * turns into a few vector moves.
  */
 #include "kernels/copy.h"
 
@@ -22,17 +23,17 @@ static enum status device_check(enum dev_kind dev, const char *what)
 static enum status rows_check(const char *what, const int64_t n[DIMS], bool pointers, bool *out_some)
 {
     if (n[0] < 0 || n[1] < 0 || n[2] < 0)
-        return HINT(FAIL(STATUS_USAGE, "%s: %lld x %lld x %lld rows", what, (long long)n[0], (long long)n[1],
-                         (long long)n[2]),
-                    "counts are 0 or more");
+        return HINT(
+            FAIL(STATUS_USAGE, "%s: %lld x %lld x %lld rows", what, (long long)n[0], (long long)n[1], (long long)n[2]),
+            "counts are 0 or more");
     *out_some = n[0] > 0 && n[1] > 0 && n[2] > 0;
     if (*out_some && !pointers)
         return FAIL(STATUS_USAGE, "%s: no source or no destination was given", what);
     return STATUS_OK;
 }
 
-/* The same bytes in longer rows: the innermost dimension joins the row when it continues it on both sides (or is 1 long), and the
- * outer ones move in. */
+/* The same bytes in longer rows: the innermost dimension joins the row when it continues it on both sides (or is 1
+ * long), and the outer ones move in. */
 static struct copy_job job_merge(struct copy_job job)
 {
     for (int merged = 0; merged < DIMS; merged++) {
@@ -145,7 +146,8 @@ enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct d
     return STATUS_OK;
 }
 
-enum status copy_round(enum dev_kind dev, enum dtype dtype, const float *src, void *dst, int64_t n, struct dev_queue *queue)
+enum status copy_round(enum dev_kind dev, enum dtype dtype, const float *src, void *dst, int64_t n,
+                       struct dev_queue *queue)
 {
     (void)queue;
     TRY(device_check(dev, "copy_round"));

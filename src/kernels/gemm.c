@@ -1,9 +1,10 @@
 /* kernels/gemm.c -- C = A B through OpenBLAS on the CPU; narrow operands are widened block by block.
  *
- * fp32 goes to sgemm as it is. bf16 and fp16 have no BLAS routine, so C is cut into blocks of at most ROWS x COLS, and k into slices
- * of DEPTH: both operand slices of a block are widened into workspace (at most 2 * 4096 * 512 floats, 16 MiB) and sgemm adds their
- * product to C. A whole block is 2 * 4096 * 4096 * 512 = 17 GFLOP for 4.2 M widened elements: at 100 GFLOP/s and 1 ns per element
- * widening takes 2.4 % of the time; C is read and written once per slice, 8 bytes for 1024 FLOP.
+ * fp32 goes to sgemm as it is. bf16 and fp16 have no BLAS routine, so C is cut into blocks of at most ROWS x COLS, and
+ * k into slices of DEPTH: both operand slices of a block are widened into workspace (at most 2 * 4096 * 512 floats, 16
+ * MiB) and sgemm adds their product to C. A whole block is 2 * 4096 * 4096 * 512 = 17 GFLOP for 4.2 M widened elements:
+ * at 100 GFLOP/s and 1 ns per element widening takes 2.4 % of the time; C is read and written once per slice, 8 bytes
+ * for 1024 FLOP.
  */
 #include "kernels/gemm.h"
 
@@ -61,8 +62,8 @@ size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape)
     return (size_t)floats * sizeof(float);
 }
 
-static enum status gemm_check(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, const float *c,
-                              const void *workspace)
+static enum status gemm_check(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b,
+                              const float *c, const void *workspace)
 {
     const int64_t sizes[3] = {shape->m, shape->n, shape->k};
     if (dev != DEV_CPU)
@@ -86,16 +87,16 @@ static enum status gemm_check(enum dev_kind dev, const struct gemm_shape *shape,
 }
 
 /* [rows][cols] of a row-major matrix, from (row, col) on, to fp32 without gaps. */
-static void widen(enum dtype dtype, const void *matrix, int64_t stride, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                  float *out)
+static void widen(enum dtype dtype, const void *matrix, int64_t stride, int64_t row, int64_t col, int64_t rows,
+                  int64_t cols, float *out)
 {
     for (int64_t i = 0; i < rows; i++)
         dtype_load(dtype, (const char *)matrix + ((row + i) * stride + col) * dtype_bytes(dtype), out + i * cols, cols);
 }
 
 /* One block of C, rows from i on and columns from j on. */
-static void block_run(const struct gemm_shape *shape, const void *a, const void *b, float *c, float *workspace, int64_t i,
-                      int64_t j)
+static void block_run(const struct gemm_shape *shape, const void *a, const void *b, float *c, float *workspace,
+                      int64_t i, int64_t j)
 {
     int64_t rows = least(shape->m - i, ROWS), cols = least(shape->n - j, COLS);
     for (int64_t t = 0; t < shape->k; t += DEPTH) {
@@ -109,9 +110,10 @@ static void block_run(const struct gemm_shape *shape, const void *a, const void 
             widen(shape->dtype, b, shape->k, j, t, cols, depth, wide_b);
         else
             widen(shape->dtype, b, shape->n, t, j, depth, cols, wide_b);
-        cblas_sgemm(CblasRowMajor, shape->trans_a ? CblasTrans : CblasNoTrans, shape->trans_b ? CblasTrans : CblasNoTrans,
-                    (int)rows, (int)cols, (int)depth, 1.0f, wide_a, (int)(shape->trans_a ? rows : depth), wide_b,
-                    (int)(shape->trans_b ? depth : cols), t == 0 ? 0.0f : 1.0f, c + i * shape->n + j, (int)shape->n);
+        cblas_sgemm(CblasRowMajor, shape->trans_a ? CblasTrans : CblasNoTrans,
+                    shape->trans_b ? CblasTrans : CblasNoTrans, (int)rows, (int)cols, (int)depth, 1.0f, wide_a,
+                    (int)(shape->trans_a ? rows : depth), wide_b, (int)(shape->trans_b ? depth : cols),
+                    t == 0 ? 0.0f : 1.0f, c + i * shape->n + j, (int)shape->n);
     }
 }
 
@@ -128,9 +130,10 @@ enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const vo
         return STATUS_OK;
     }
     if (shape->dtype == DTYPE_FP32) {
-        cblas_sgemm(CblasRowMajor, shape->trans_a ? CblasTrans : CblasNoTrans, shape->trans_b ? CblasTrans : CblasNoTrans,
-                    (int)shape->m, (int)shape->n, (int)shape->k, 1.0f, a, (int)(shape->trans_a ? shape->m : shape->k), b,
-                    (int)(shape->trans_b ? shape->k : shape->n), 0.0f, c, (int)shape->n);
+        cblas_sgemm(CblasRowMajor, shape->trans_a ? CblasTrans : CblasNoTrans,
+                    shape->trans_b ? CblasTrans : CblasNoTrans, (int)shape->m, (int)shape->n, (int)shape->k, 1.0f, a,
+                    (int)(shape->trans_a ? shape->m : shape->k), b, (int)(shape->trans_b ? shape->k : shape->n), 0.0f,
+                    c, (int)shape->n);
         return STATUS_OK;
     }
     for (int64_t i = 0; i < shape->m; i += ROWS)

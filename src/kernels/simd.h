@@ -1,7 +1,8 @@
 /* kernels/simd.h -- one float vector of the widest kind this file is compiled for, and 2^x on it.
  *
- * GCC and Clang vector types carry the arithmetic, so the same source gives AVX-512, AVX2, SSE2 and NEON code; only max has no operator.
- * Files that include this are compiled once per instruction set (CMakeLists.txt) and chosen at run time (attention_cpu.c).
+ * GCC and Clang vector types carry the arithmetic, so the same source gives AVX-512, AVX2, SSE2 and NEON code; only max
+ * has no operator. Files that include this are compiled once per instruction set (CMakeLists.txt) and chosen at run
+ * time (attention_cpu.c).
  */
 #ifndef SPTUNE_KERNELS_SIMD_H
 #define SPTUNE_KERNELS_SIMD_H
@@ -83,8 +84,9 @@ SIMD_INLINE float simd_sum_lanes(simd value)
 
 /* 2^-x for x >= 0, relative error 1e-7; below 0 it is 2^0, beyond 125 it is 0, NaN stays NaN.
  *
- * -x = n + f, n whole, f in [-1/2, 1/2]: subtracting from 1.5 * 2^23 rounds to whole and leaves n in the low bits, from where it is
- * added to the exponent. 2^f is the minimax polynomial of degree 6 (relative error 1.9e-9 before rounding; 2^0 is exactly 1). */
+ * -x = n + f, n whole, f in [-1/2, 1/2]: subtracting from 1.5 * 2^23 rounds to whole and leaves n in the low bits, from
+ * where it is added to the exponent. 2^f is the minimax polynomial of degree 6 (relative error 1.9e-9 before rounding;
+ * 2^0 is exactly 1). */
 SIMD_INLINE simd simd_exp2_minus(simd x)
 {
     const float whole = 0x1.8p23f;

@@ -1,0 +1,150 @@
+/* tests/kernels/test_gemm.c -- products against loops in double: transposes, dtypes, sizes across the panels; what is
+ * refused. */
+#include "base/check.h"
+#include "base/rng.h"
+#include "kernels/gemm.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+static void *random_matrix(struct rng *rng, enum dtype dtype, int64_t elems)
+{
+    void *out = malloc((size_t)(elems * dtype_bytes(dtype)) + 1);
+    assert_non_null(out);
+    for (int64_t i = 0; i < elems; i++)
+        dtype_set(dtype, out, i, (float)rng_normal(rng));
+    return out;
+}
+
+/* Operands are exact in fp32, so the error is that of an fp32 sum of k terms: at most k u sum |a b|. */
+static void product_equals_loops(struct rng *rng, const struct gemm_shape *shape)
+{
+    int64_t m = shape->m, n = shape->n, k = shape->k;
+    void *a = random_matrix(rng, shape->dtype, m * k), *b = random_matrix(rng, shape->dtype, k * n);
+    void *workspace = malloc(gemm_workspace(DEV_CPU, shape));
+    float *c = malloc((size_t)(m * n) * sizeof *c + 1);
+    memset(c, 0xff, (size_t)(m * n) * sizeof *c); /* NaN: nothing may be left of it */
+    CHECK_OK(gemm_run(DEV_CPU, shape, a, b, c, workspace, NULL));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0, size = 0;
+            for (int64_t t = 0; t < k; t++) {
+                double term = (double)dtype_get(shape->dtype, a, shape->trans_a ? t * m + i : i * k + t) *
+                              (double)dtype_get(shape->dtype, b, shape->trans_b ? j * k + t : t * n + j);
+                sum += term;
+                size += fabs(term);
+            }
+            if (!(fabs((double)c[i * n + j] - sum) <= 0x1p-24 * (double)(k + 1) * size))
+                fail_msg("%lld x %lld x %lld, %s, transposed %d %d: c[%lld][%lld] = %g, not %g", (long long)m,
+                         (long long)n, (long long)k, dtype_name(shape->dtype), shape->trans_a, shape->trans_b,
+                         (long long)i, (long long)j, (double)c[i * n + j], sum);
+        }
+    free(a);
+    free(b);
+    free(c);
+    free(workspace);
+}
+
+/* The last three cross the panels of 4096 rows, 4096 columns and 512 of k. */
+static void every_form_equals_loops(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {1, 113, 31}, {64, 1, 100}, {5, 4, 0},
+                                       {0, 3, 2}, {3, 0, 2}, {4099, 3, 5}, {2, 4100, 3}, {3, 5, 1030}};
+    struct rng rng;
+    rng_seed(&rng, 1, 0);
+    for (int i = 0; i < CHECK_COUNT(sizes); i++)
+        for (int form = 0; form < 4 * DTYPE_COUNT; form++) {
+            struct gemm_shape shape = {sizes[i][0],   sizes[i][1],      sizes[i][2], (enum dtype)(form / 4),
+                                       form % 2 == 1, form / 2 % 2 == 1};
+            product_equals_loops(&rng, &shape);
+        }
+}
+
+static void repeats_are_bitwise_equal(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 4, 0);
+    struct gemm_shape shape = {65, 70, 600, DTYPE_BF16, false, true};
+    void *a = random_matrix(&rng, DTYPE_BF16, 65 * 600), *b = random_matrix(&rng, DTYPE_BF16, 70 * 600);
+    void *workspace = malloc(gemm_workspace(DEV_CPU, &shape));
+    float first[65 * 70], again[65 * 70];
+    CHECK_OK(gemm_run(DEV_CPU, &shape, a, b, first, workspace, NULL));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(gemm_run(DEV_CPU, &shape, a, b, again, workspace, NULL));
+        assert_memory_equal(first, again, sizeof first);
+    }
+    free(a);
+    free(b);
+    free(workspace);
+}
+
+static void workspace_is_bounded(void **state)
+{
+    (void)state;
+    struct gemm_shape shape = {1 << 20, 150000, 8192, DTYPE_BF16, false, true};
+    assert_true(gemm_workspace(DEV_CPU, &shape) == 16 << 20);
+    shape.dtype = DTYPE_FP32;
+    assert_true(gemm_workspace(DEV_CPU, &shape) == 0);
+    shape.m = -1;
+    shape.dtype = DTYPE_BF16;
+    assert_true(gemm_workspace(DEV_CPU, &shape) == 0);
+}
+
+static void bad_sizes_are_refused(void **state)
+{
+    (void)state;
+    float a[4] = {0}, b[4] = {0}, c[4] = {0};
+    const struct gemm_shape good = {2, 2, 2, DTYPE_FP32, false, false};
+    struct gemm_shape shape = good;
+    CHECK_OK(gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
+    CHECK_FAILS(STATUS_ABSENT, "cuda", gemm_run(DEV_CUDA, &shape, a, b, c, NULL, NULL));
+    CHECK_FAILS(STATUS_USAGE, "missing", gemm_run(DEV_CPU, &shape, NULL, b, c, NULL, NULL));
+    CHECK_FAILS(STATUS_USAGE, "missing", gemm_run(DEV_CPU, &shape, a, NULL, c, NULL, NULL));
+    CHECK_FAILS(STATUS_USAGE, "missing", gemm_run(DEV_CPU, &shape, a, b, NULL, NULL, NULL));
+    shape.dtype = DTYPE_FP16;
+    CHECK_FAILS(STATUS_USAGE, "workspace", gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
+    shape.dtype = (enum dtype)9;
+    CHECK_FAILS(STATUS_USAGE, "dtype 9", gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
+    shape = good;
+    shape.m = (int64_t)INT_MAX + 1;
+    CHECK_FAILS(STATUS_UNSUPPORTED, "m = 2147483648", gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
+    shape = good;
+    shape.n = INT64_C(1000000000000000000);
+    CHECK_FAILS(STATUS_UNSUPPORTED, "n = 1000000000000000000", gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
+    shape = good;
+    shape.k = -5;
+    CHECK_FAILS(STATUS_USAGE, "k = -5", gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
+}
+
+static void names_the_library(void **state)
+{
+    (void)state;
+    assert_int_equal(strncmp(gemm_name(DEV_CPU), "openblas ", 9), 0);
+    assert_true(strlen(gemm_name(DEV_CPU)) > strlen("openblas 0.3 "));
+    assert_string_equal(gemm_name(DEV_CUDA), "");
+}
+
+static void threads_do_not_change_the_product(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 3, 0);
+    struct gemm_shape shape = {64, 65, 66, DTYPE_FP32, false, false};
+    gemm_set_threads(2);
+    product_equals_loops(&rng, &shape);
+    gemm_set_threads(-7); /* as 1 */
+    product_equals_loops(&rng, &shape);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_equals_loops), cmocka_unit_test(repeats_are_bitwise_equal),
+        cmocka_unit_test(workspace_is_bounded),    cmocka_unit_test(bad_sizes_are_refused),
+        cmocka_unit_test(names_the_library),       cmocka_unit_test(threads_do_not_change_the_product),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
