@@ -21,6 +21,7 @@ struct boot;
 
 enum { BOOT_DEADLINE_US = 30 * 1000 * 1000 }; /* for calls that have no reason to take long */
 
+/* Takes over launch->listen_fd, on failure too. Nobody can connect any more once all have joined. */
 enum status boot_open(const struct launch *launch, int64_t deadline_ns, struct boot **out);
 void boot_close(struct boot *boot); /* accepts NULL and half-open; peers see a clean end, not a death */
 int boot_rank(const struct boot *boot);
@@ -42,5 +43,10 @@ enum status boot_agree(struct boot *boot, enum status mine, int64_t deadline_ns)
 enum status boot_poll(struct boot *boot);
 /* Not collective. Tell everybody that this rank gives up; their waits end with this rank's message. */
 void boot_abort(struct boot *boot, const struct status_message *message);
+/* Not collective. While this rank waits in the bootstrap, progress(arg) is called every few milliseconds: a transport finishes
+ * what others still need of it. At most BOOT_IDLE_MAX at a time; removed by its arg. */
+enum { BOOT_IDLE_MAX = 8 };
+enum status boot_idle_add(struct boot *boot, void (*progress)(void *arg), void *arg);
+void boot_idle_remove(struct boot *boot, void *arg);
 
 #endif

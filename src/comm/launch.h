@@ -18,7 +18,8 @@ struct launch {
     int local_rank, local_size;
     char node[96];        /* the launcher's node id, "" when it has none */
     char root[128];       /* host:port where rank 0 listens */
-    int listen_fd;        /* rank 0 under fork: already listening; else -1 */
+    int listen_fd;        /* rank 0 under fork: already listening, boot_open takes it over; else -1 */
+    bool root_listening;  /* root accepted connections before any rank started: a refused one means that rank 0 ended */
     char token[33];       /* per-job secret, 32 hex digits */
     char rule[96];        /* which rule fired: "fork of 2 ranks" */
 };
@@ -34,15 +35,19 @@ extern const struct launcher *const launchers[]; /* NULL-terminated, in order of
 enum status launch_detect(struct launch *out, bool *found);
 
 struct launch_report {
-    int exit_code;       /* of the job: rank 0's own, or 4 when a rank died */
+    int exit_code;       /* of the job: 4 when a rank died, else rank 0's own (or the first other one that is not 0) */
     int failed_rank;     /* first rank that died of a signal or left without being told, -1 none */
-    int signal;          /* its signal, 0 when it exited */
+    int signal;          /* its signal, 0 when it exited; with failed_rank -1 the SIGINT or SIGTERM that stopped the job */
     bool root_spoke;     /* rank 0 ended by itself (it has printed); false: the parent must print the error */
 };
 
 /* Fork n ranks that run rank_main(launch, arg) and exit with its result. cpus[r]: CPU list to bind rank r to, NULL or ""
- * for no binding. Returns in the parent only, when every rank has ended and been reaped; no process, socket or shared
- * memory stays. SIGINT and SIGTERM go to rank 0 (it decides; twice means kill). Grace after a death: 5 s. */
+ * for no binding; cpus may be NULL. Returns in the parent only, when every rank has ended and been reaped; no process,
+ * socket or shared memory stays. SIGINT and SIGTERM go to rank 0 (it decides; twice means kill and exit code 128 + signal;
+ * two within 100 ms are one). The others get 5 s, then SIGKILL, once rank 0 has ended, or a rank died, exited without
+ * returning from rank_main, or returned anything but 0. The calling process has one thread. */
+enum { LAUNCH_RANKS_MAX = 4096, LAUNCH_GRACE_US = 5 * 1000 * 1000 };
+
 typedef int (*launch_rank_main)(const struct launch *launch, void *arg);
 enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, void *arg, struct launch_report *out);
 

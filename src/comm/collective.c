@@ -1,0 +1,243 @@
+/* comm/collective.c -- collectives made of batches of messages. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/comm_group.h"
+#include "comm/reduce.h"
+
+#include <string.h>
+
+enum { MAX_AT_ONCE = GROUP_SLOT_BYTES / (int)sizeof(double) };
+
+enum status group_batch(struct comm *comm, int nsends, int nrecvs, struct dev_queue *queue)
+{
+    struct comm_job *job = comm->job;
+    return job->transport->batch(job->state, comm->sends, nsends, comm->recvs, nrecvs, queue ? queue : comm->queue,
+                                 clock_deadline(comm->after_us));
+}
+
+static const char *at(const void *base, size_t bytes)
+{
+    return (const char *)base + bytes;
+}
+
+static enum status check_rank(const struct comm *comm, int rank)
+{
+    if (rank >= 0 && rank < comm->size)
+        return STATUS_OK;
+    return FAIL(STATUS_USAGE, "rank %d is not one of this group's %d", rank, comm->size);
+}
+
+/* ---- data to and from everybody ---- */
+
+enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue)
+{
+    for (int r = 0; r < comm->size; r++) {
+        comm->sends[r] = group_xfer(comm, GROUP_ALLTOALL, r, at(send, (size_t)r * bytes), bytes);
+        comm->recvs[r] = group_xfer(comm, GROUP_ALLTOALL, r, at(recv, (size_t)r * bytes), bytes);
+    }
+    return group_batch(comm, comm->size, comm->size, queue);
+}
+
+enum status comm_alltoallv(struct comm *comm, const void *const *send, const size_t *send_bytes, void *const *recv,
+                           const size_t *recv_bytes, struct dev_queue *queue)
+{
+    for (int r = 0; r < comm->size; r++) {
+        comm->sends[r] = group_xfer(comm, GROUP_ALLTOALL, r, send[r], send_bytes[r]);
+        comm->recvs[r] = group_xfer(comm, GROUP_ALLTOALL, r, recv[r], recv_bytes[r]);
+    }
+    return group_batch(comm, comm->size, comm->size, queue);
+}
+
+enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue)
+{
+    for (int r = 0; r < comm->size; r++) {
+        comm->sends[r] = group_xfer(comm, GROUP_ALLGATHER, r, send, bytes);
+        comm->recvs[r] = group_xfer(comm, GROUP_ALLGATHER, r, at(recv, (size_t)r * bytes), bytes);
+    }
+    return group_batch(comm, comm->size, comm->size, queue);
+}
+
+/* ---- sums ---- */
+
+/* Bytes of n blocks of elems elements; refuses what no memory can hold. */
+static enum status block_bytes(int n, int64_t elems, enum dtype dtype, size_t *out_block)
+{
+    int64_t block, all;
+    TRY(mem_mul(elems, dtype_bytes(dtype), "elements of a sum", &block));
+    TRY(mem_mul(block, n, "bytes of a sum", &all));
+    *out_block = (size_t)block;
+    return STATUS_OK;
+}
+
+enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                                void *scratch, struct dev_queue *queue)
+{
+    size_t block;
+    queue = queue ? queue : comm->queue;
+    TRY(block_bytes(comm->size, elems, dtype, &block));
+    for (int r = 0; r < comm->size; r++) {
+        bool own = r == comm->rank; /* read where it is */
+        comm->sends[r] = group_xfer(comm, GROUP_REDUCE, r, at(send, (size_t)r * block), own ? 0 : block);
+        comm->recvs[r] = group_xfer(comm, GROUP_REDUCE, r, at(scratch, (size_t)r * block), own ? 0 : block);
+        comm->sources[r] = own ? comm->sends[r].data : comm->recvs[r].data;
+    }
+    TRY(group_batch(comm, comm->size, comm->size, queue));
+    return reduce_sum(comm->job->dev, queue, dtype, comm->sources, comm->size, recv, elems);
+}
+
+/* Rank r sums elements [first, first + count) of an all-reduce. */
+struct share {
+    int64_t first, count;
+};
+
+static int64_t share_elems(const struct comm *comm, int64_t elems)
+{
+    return elems / comm->size + (elems % comm->size != 0);
+}
+
+static struct share share_of(const struct comm *comm, int64_t elems, int rank)
+{
+    int64_t per = share_elems(comm, elems), first = per * rank;
+    if (first > elems)
+        first = elems;
+    return (struct share){.first = first, .count = elems - first < per ? elems - first : per};
+}
+
+size_t comm_allreduce_scratch(const struct comm *comm, int64_t elems, enum dtype dtype)
+{
+    return elems <= 0 ? 0 : (size_t)comm->size * (size_t)share_elems(comm, elems) * (size_t)dtype_bytes(dtype);
+}
+
+/* Everybody's copy of my share, beside my own, becomes its sum in place. */
+static enum status reduce_share(struct comm *comm, char *data, int64_t elems, enum dtype dtype, char *scratch,
+                                struct dev_queue *queue)
+{
+    const size_t width = (size_t)dtype_bytes(dtype);
+    const struct share mine = share_of(comm, elems, comm->rank);
+    char *own = data + (size_t)mine.first * width;
+    for (int r = 0; r < comm->size; r++) {
+        const struct share his = share_of(comm, elems, r);
+        bool self = r == comm->rank;
+        comm->sends[r] = group_xfer(comm, GROUP_REDUCE, r, data + (size_t)his.first * width,
+                                    self ? 0 : (size_t)his.count * width);
+        comm->recvs[r] = group_xfer(comm, GROUP_REDUCE, r, scratch + (size_t)r * (size_t)mine.count * width,
+                                    self ? 0 : (size_t)mine.count * width);
+        comm->sources[r] = self ? own : comm->recvs[r].data;
+    }
+    TRY(group_batch(comm, comm->size, comm->size, queue));
+    return reduce_sum(comm->job->dev, queue, dtype, comm->sources, comm->size, own, mine.count);
+}
+
+static enum status spread_shares(struct comm *comm, char *data, int64_t elems, enum dtype dtype, struct dev_queue *queue)
+{
+    const size_t width = (size_t)dtype_bytes(dtype);
+    const struct share mine = share_of(comm, elems, comm->rank);
+    for (int r = 0; r < comm->size; r++) {
+        const struct share his = share_of(comm, elems, r);
+        bool self = r == comm->rank;
+        comm->sends[r] = group_xfer(comm, GROUP_ALLGATHER, r, data + (size_t)mine.first * width,
+                                    self ? 0 : (size_t)mine.count * width);
+        comm->recvs[r] = group_xfer(comm, GROUP_ALLGATHER, r, data + (size_t)his.first * width,
+                                    self ? 0 : (size_t)his.count * width);
+    }
+    return group_batch(comm, comm->size, comm->size, queue);
+}
+
+enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
+                           struct dev_queue *queue)
+{
+    size_t bytes;
+    queue = queue ? queue : comm->queue;
+    TRY(block_bytes(1, elems, dtype, &bytes));
+    TRY(reduce_share(comm, data, elems, dtype, scratch, queue));
+    return spread_shares(comm, data, elems, dtype, queue);
+}
+
+/* ---- pairs, one to all ---- */
+
+enum status comm_sendrecv(struct comm *comm, const void *send, int to, void *recv, int from, size_t bytes,
+                          struct dev_queue *queue)
+{
+    TRY(check_rank(comm, to));
+    TRY(check_rank(comm, from));
+    comm->sends[0] = group_xfer(comm, GROUP_SENDRECV, to, send, bytes);
+    comm->recvs[0] = group_xfer(comm, GROUP_SENDRECV, from, recv, bytes);
+    return group_batch(comm, 1, 1, queue);
+}
+
+/* A binomial tree: ranks counted from the root; each one that has the data sends to the one `step` further on. */
+enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, struct dev_queue *queue)
+{
+    TRY(check_rank(comm, root));
+    int place = (comm->rank - root + comm->size) % comm->size, step = 1;
+    while (step < comm->size && !(place & step))
+        step *= 2;
+    if (place != 0) {
+        comm->recvs[0] = group_xfer(comm, GROUP_BCAST, (place - step + root) % comm->size, data, bytes);
+        TRY(group_batch(comm, 0, 1, queue));
+    }
+    int nsends = 0;
+    for (step /= 2; step > 0; step /= 2)
+        if (place + step < comm->size)
+            comm->sends[nsends++] = group_xfer(comm, GROUP_BCAST, (place + step + root) % comm->size, data, bytes);
+    return group_batch(comm, nsends, 0, queue);
+}
+
+/* ---- ranks together ---- */
+
+static enum status disseminate(struct comm *comm, struct dev_queue *queue)
+{
+    for (int step = 1; step < comm->size; step *= 2) {
+        int to = (comm->rank + step) % comm->size, from = (comm->rank - step + comm->size) % comm->size;
+        comm->sends[0] = group_xfer(comm, GROUP_BARRIER, to, comm->slots, 1);
+        comm->recvs[0] = group_xfer(comm, GROUP_BARRIER, from, comm->slots + GROUP_SLOT_BYTES, 1);
+        TRY(group_batch(comm, 1, 1, queue));
+    }
+    return STATUS_OK;
+}
+
+/* Twice: the first pass waits for the last rank, perhaps asleep; in the second one everybody is awake. */
+enum status comm_barrier(struct comm *comm, struct dev_queue *queue)
+{
+    TRY(disseminate(comm, queue));
+    return disseminate(comm, queue);
+}
+
+enum status group_share(struct comm *comm, const void *mine, size_t bytes, void *all)
+{
+    char *own = comm->slots + (size_t)comm->size * GROUP_SLOT_BYTES;
+    TRY(dev_copy(comm->queue, own, mine, bytes));
+    for (int r = 0; r < comm->size; r++) {
+        comm->sends[r] = group_xfer(comm, GROUP_SHARE, r, own, bytes);
+        comm->recvs[r] = group_xfer(comm, GROUP_SHARE, r, comm->slots + (size_t)r * bytes, bytes);
+    }
+    TRY(group_batch(comm, comm->size, comm->size, comm->queue));
+    TRY(dev_copy(comm->queue, all, comm->slots, (size_t)comm->size * bytes));
+    return dev_sync(comm->queue, clock_deadline(comm->after_us));
+}
+
+/* A value that is not a number stays one: a broken time must not vanish in a maximum. */
+static double larger(double a, double b)
+{
+    return a > b || a != a ? a : b;
+}
+
+static enum status max_some(struct comm *comm, double *values, int n)
+{
+    double *all = (double *)(void *)comm->shared;
+    TRY(group_share(comm, values, (size_t)n * sizeof *values, all));
+    for (int i = 0; i < n; i++) {
+        double most = all[i];
+        for (int r = 1; r < comm->size; r++)
+            most = larger(most, all[r * n + i]);
+        values[i] = most;
+    }
+    return STATUS_OK;
+}
+
+enum status comm_max(struct comm *comm, double *values, int n)
+{
+    for (int done = 0; done < n; done += MAX_AT_ONCE)
+        TRY(max_some(comm, values + done, n - done < MAX_AT_ONCE ? n - done : MAX_AT_ONCE));
+    return STATUS_OK;
+}

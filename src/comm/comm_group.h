@@ -1,0 +1,56 @@
+/* comm/comm_group.h -- inside comm: a group of ranks, and one batch of messages in it. Not for other rooms. */
+#ifndef SPTUNE_COMM_COMM_GROUP_H
+#define SPTUNE_COMM_COMM_GROUP_H
+
+#include "comm/comm.h"
+
+#include <stdbool.h>
+
+enum {
+    GROUP_CONTEXTS = 1024, /* groups that one rank can be in at a time */
+    GROUP_SLOT_BYTES = 256 /* what each rank can contribute to group_share */
+};
+
+/* What messages of different kinds carry in the low eight bits of their tag; the group's context stands above. */
+enum group_op { GROUP_SHARE, GROUP_BARRIER, GROUP_ALLTOALL, GROUP_ALLGATHER, GROUP_REDUCE, GROUP_SENDRECV, GROUP_BCAST };
+
+struct comm_job { /* shared by all groups of a job */
+    struct boot *boot;
+    struct dev *dev;
+    const struct transport *transport;
+    void *state;
+    int groups;
+    unsigned char used[GROUP_CONTEXTS / 8]; /* contexts of the groups that this rank is in */
+};
+
+struct comm {
+    struct comm_job *job;
+    int rank, size;
+    int *ranks;                 /* job rank of each of the group's */
+    int context;
+    int64_t after_us;           /* deadline of an operation, from its start */
+    struct dev_queue *queue;    /* for operations without the caller's */
+    char *slots;                /* device memory, size + 1 slots of GROUP_SLOT_BYTES: all ranks', then this one's */
+    char *shared;               /* the same in host memory */
+    struct transport_xfer *sends, *recvs; /* room for one of each per rank */
+    const void **sources;       /* room for one per rank */
+};
+
+static inline struct transport_xfer group_xfer(const struct comm *comm, enum group_op op, int rank, const void *data,
+                                               size_t bytes)
+{
+    /* Sends only read what they point to; one struct serves both directions. */
+    union {
+        const void *in;
+        void *out;
+    } both = {.in = data};
+    return (struct transport_xfer){
+        .peer = comm->ranks[rank], .tag = (uint32_t)comm->context << 8 | (uint32_t)op, .data = both.out, .bytes = bytes};
+}
+
+/* The first nsends of comm->sends and nrecvs of comm->recvs. */
+enum status group_batch(struct comm *comm, int nsends, int nrecvs, struct dev_queue *queue);
+/* Host memory: every rank's `bytes` (at most GROUP_SLOT_BYTES) in rank order. */
+enum status group_share(struct comm *comm, const void *mine, size_t bytes, void *all);
+
+#endif

@@ -1,0 +1,385 @@
+/* comm/launch_fork.c -- start n ranks on this host, supervise them, and leave nothing behind.
+ *
+ * The ranks form a process group of their own, so signals typed at a terminal or sent to the caller's group reach this
+ * supervisor alone, which forwards each of them once. The group also holds whatever a rank starts; it is killed as a
+ * whole at the end. No rank is reaped before all have ended: the group's id cannot be reused while its leader is a zombie.
+ *
+ * Two things tell a rank that fails from a rank that ends: a page shared with the ranks, where each notes the order in
+ * which it returned from rank_main (a rank that leaves through exit() or a crash does not), and its exit status.
+ */
+#include "base/clock.h"
+#include "comm/launch.h"
+#include "comm/launch_cpus.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    TICK_MS = 100,             /* how late the grace period may be noticed */
+    SAME_SIGNAL_US = 100000,   /* `timeout` and shells signal a process and its group: that is one wish, not two */
+    EXIT_DIED = 4,
+    EXIT_SIGNAL = 128,
+};
+
+struct rank {
+    pid_t pid;
+    bool ended;
+    bool killed;  /* by this supervisor */
+    int code;     /* exit code, when signal is 0 */
+    int signal;
+};
+
+struct notes { /* shared with the ranks */
+    atomic_int count;
+    atomic_int returned[LAUNCH_RANKS_MAX]; /* 1 for the first rank that returned from rank_main; 0: has not */
+};
+
+struct job {
+    int size, alive;
+    struct rank *ranks;
+    struct notes *notes;
+    pid_t supervisor, group;
+    int64_t kill_ns;      /* end of the grace period */
+    bool killed;          /* it has passed, or the user insisted */
+    int first_dead;       /* rank that died of a signal nobody here sent */
+    int first_early;      /* rank that left without returning */
+    int forwarded;        /* last signal sent on to rank 0 */
+    int stopped_by;       /* signal that came twice */
+    int64_t signal_ns;
+};
+
+struct saved { /* what the caller gets back */
+    sigset_t mask;
+    struct sigaction child;
+    int subreaper;
+    struct launch_cpus *cpus;
+};
+
+static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGTSTP};
+
+static enum status listen_loopback(struct launch *launch)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, len) != 0 || listen(fd, SOMAXCONN) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &len) != 0) {
+        int error = errno;
+        if (fd >= 0)
+            close(fd);
+        return FAIL(STATUS_MACHINE, "no port on the loopback interface: %s", strerror(error));
+    }
+    launch->listen_fd = fd;
+    launch->root_listening = true;
+    snprintf(launch->root, sizeof launch->root, "127.0.0.1:%d", ntohs(address.sin_port));
+    return STATUS_OK;
+}
+
+static enum status make_token(char token[33])
+{
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return FAIL(STATUS_MACHINE, "no random bytes for the job's token: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    return STATUS_OK;
+}
+
+/* ---- in a rank ---- */
+
+static void rank_signals(const sigset_t *mask)
+{
+    static const int plain[] = {SIGINT, SIGTERM, SIGCHLD};
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
+        signal(plain[i], SIG_DFL);
+    signal(SIGTTIN, SIG_IGN); /* outside the terminal's group: reading from it fails instead of stopping the rank */
+    signal(SIGTTOU, SIG_IGN);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+}
+
+static _Noreturn void run_rank(const struct job *job, const struct launch *launch, const sigset_t *mask,
+                               launch_rank_main rank_main, void *arg)
+{
+    setpgid(0, job->group);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != job->supervisor) /* it died before the line above */
+        _exit(EXIT_DIED);
+    rank_signals(mask);
+    if (launch->rank != 0)
+        close(launch->listen_fd);
+    struct launch mine = *launch;
+    if (launch->rank != 0)
+        mine.listen_fd = -1;
+    int code = rank_main(&mine, arg);
+    fflush(NULL);
+    atomic_store(&job->notes->returned[launch->rank], atomic_fetch_add(&job->notes->count, 1) + 1);
+    exit(code);
+}
+
+/* ---- in the supervisor ---- */
+
+static void kill_all(struct job *job)
+{
+    job->killed = true;
+    job->kill_ns = INT64_MAX;
+    for (int r = 0; r < job->size; r++)
+        job->ranks[r].killed = !job->ranks[r].ended;
+    if (job->group > 0)
+        kill(-job->group, SIGKILL);
+    /* A rank that has not joined the group yet. */
+    for (int r = 0; r < job->size; r++)
+        if (job->ranks[r].pid > 0 && !job->ranks[r].ended)
+            kill(job->ranks[r].pid, SIGKILL);
+}
+
+static void start_grace(struct job *job)
+{
+    if (!job->killed && job->kill_ns == INT64_MAX)
+        job->kill_ns = clock_deadline(LAUNCH_GRACE_US);
+}
+
+static void rank_ended(struct job *job, int r, const siginfo_t *info)
+{
+    struct rank *rank = &job->ranks[r];
+    rank->ended = true;
+    job->alive--;
+    if (info->si_code == CLD_EXITED)
+        rank->code = info->si_status;
+    else
+        rank->signal = info->si_status;
+    bool told = rank->killed || (r == 0 && rank->signal && rank->signal == job->forwarded);
+    bool returned = atomic_load(&job->notes->returned[r]) != 0;
+    if (rank->signal && !told && job->first_dead < 0)
+        job->first_dead = r;
+    if (!rank->signal && !returned && r != 0 && job->first_early < 0)
+        job->first_early = r;
+    if (r == 0 || rank->signal || rank->code || !returned)
+        start_grace(job);
+}
+
+static void collect_ended(struct job *job)
+{
+    for (int r = 0; r < job->size; r++) {
+        siginfo_t info = {0};
+        if (job->ranks[r].ended || job->ranks[r].pid <= 0)
+            continue;
+        if (waitid(P_PID, (id_t)job->ranks[r].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0)
+            rank_ended(job, r, &info);
+    }
+}
+
+static void forward(struct job *job, int sig)
+{
+    int64_t now = clock_ns();
+    if (job->forwarded && now - job->signal_ns < SAME_SIGNAL_US * INT64_C(1000))
+        return;
+    job->signal_ns = now;
+    if (job->forwarded || job->ranks[0].ended) {
+        job->stopped_by = sig;
+        kill_all(job);
+        return;
+    }
+    job->forwarded = sig;
+    kill(job->ranks[0].pid, sig);
+}
+
+/* Ctrl-Z: the ranks stop with the supervisor and go on with it. */
+static void suspend(const struct job *job)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGTSTP);
+    kill(-job->group, SIGSTOP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &one, NULL); /* stops here until SIGCONT */
+    sigprocmask(SIG_BLOCK, &one, NULL);
+    kill(-job->group, SIGCONT);
+}
+
+static void supervise(struct job *job, const sigset_t *set)
+{
+    const struct timespec tick = {.tv_nsec = TICK_MS * 1000000L};
+    for (collect_ended(job); job->alive > 0; collect_ended(job)) {
+        int sig = sigtimedwait(set, NULL, &tick);
+        if (sig == SIGINT || sig == SIGTERM)
+            forward(job, sig);
+        else if (sig == SIGTSTP)
+            suspend(job);
+        if (clock_passed(job->kill_ns)) {
+            collect_ended(job);
+            kill_all(job);
+        }
+    }
+}
+
+/* Everything that is left of the group, adopted children of ranks too. */
+static void reap(const struct job *job)
+{
+    if (job->group <= 0)
+        return;
+    kill(-job->group, SIGKILL);
+    for (int r = 0; r < job->size; r++)
+        while (job->ranks[r].pid > 0 && waitpid(job->ranks[r].pid, NULL, 0) < 0 && errno == EINTR)
+            continue;
+    while (waitpid(-job->group, NULL, 0) > 0 || errno == EINTR)
+        continue;
+}
+
+/* Rank 0 speaks for the job. Which rank, if any, broke away from what rank 0 did? */
+static int first_apart(const struct job *job)
+{
+    int best = -1, best_order = 0, root_order = atomic_load(&job->notes->returned[0]);
+    bool root_fine = job->ranks[0].code == 0;
+    for (int r = 1; r < job->size; r++) {
+        const struct rank *rank = &job->ranks[r];
+        int order = atomic_load(&job->notes->returned[r]);
+        bool apart = root_fine ? rank->code != 0 : rank->code != job->ranks[0].code && order < root_order;
+        if (!rank->killed && apart && (best < 0 || order < best_order)) {
+            best = r;
+            best_order = order;
+        }
+    }
+    return best;
+}
+
+static int first_killed(const struct job *job)
+{
+    for (int r = 0; r < job->size; r++)
+        if (job->ranks[r].killed)
+            return r;
+    return -1;
+}
+
+static struct launch_report judge(const struct job *job)
+{
+    const struct rank *root = &job->ranks[0];
+    struct launch_report report = {.failed_rank = -1, .root_spoke = root->signal == 0};
+    if (job->stopped_by || (root->signal && root->signal == job->forwarded && !root->killed)) {
+        report.signal = job->stopped_by ? job->stopped_by : root->signal;
+        report.exit_code = EXIT_SIGNAL + report.signal;
+    } else if (job->first_dead >= 0) {
+        report.failed_rank = job->first_dead;
+        report.signal = job->ranks[job->first_dead].signal;
+        report.exit_code = EXIT_DIED;
+    } else if (job->first_early >= 0) {
+        report.failed_rank = job->first_early;
+        report.exit_code = EXIT_DIED;
+    } else {
+        int apart = first_apart(job), killed = first_killed(job);
+        report.failed_rank = apart >= 0 ? apart : killed;
+        report.signal = apart < 0 && killed >= 0 ? SIGKILL : 0;
+        report.exit_code = root->code;
+        if (killed >= 0 && root->code == 0)
+            report.exit_code = EXIT_DIED;
+        else if (apart >= 0 && root->code == 0)
+            report.exit_code = job->ranks[apart].code;
+    }
+    return report;
+}
+
+static enum status start(struct job *job, struct launch *launch, char *const *cpus, const struct saved *saved,
+                         launch_rank_main rank_main, void *arg)
+{
+    for (int r = 0; r < job->size; r++) {
+        /* The rank inherits the binding: one that cannot be had is known before anything runs. */
+        TRY(WHERE(launch_cpus_bind(cpus ? cpus[r] : NULL, saved->cpus), "rank %d", r));
+        launch->rank = launch->local_rank = r;
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0)
+            run_rank(job, launch, &saved->mask, rank_main, arg);
+        if (pid < 0)
+            return FAIL(STATUS_MACHINE, "rank %d of %d cannot be started: %s", r, job->size, strerror(errno));
+        if (r == 0)
+            job->group = pid;
+        setpgid(pid, job->group); /* here and in the rank: whoever comes first */
+        job->ranks[r].pid = pid;
+        job->alive++;
+    }
+    return STATUS_OK;
+}
+
+static enum status take_over(struct saved *saved, sigset_t *set)
+{
+    TRY(launch_cpus_save(&saved->cpus));
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++)
+        sigaddset(set, watched[i]);
+    sigprocmask(SIG_BLOCK, set, &saved->mask);
+    const struct sigaction plain = {.sa_handler = SIG_DFL}; /* inherited SIG_IGN would reap behind our back */
+    sigaction(SIGCHLD, &plain, &saved->child);
+    prctl(PR_GET_CHILD_SUBREAPER, &saved->subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return STATUS_OK;
+}
+
+static void give_back(struct saved *saved)
+{
+    if (!saved->cpus)
+        return;
+    launch_cpus_restore(saved->cpus);
+    prctl(PR_SET_CHILD_SUBREAPER, saved->subreaper);
+    sigaction(SIGCHLD, &saved->child, NULL);
+    sigprocmask(SIG_SETMASK, &saved->mask, NULL);
+}
+
+static enum status job_create(int n, struct job *job)
+{
+    *job = (struct job){.size = n, .supervisor = getpid(), .kill_ns = INT64_MAX, .first_dead = -1, .first_early = -1};
+    job->ranks = calloc((size_t)n, sizeof *job->ranks);
+    void *shared = mmap(NULL, sizeof *job->notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    job->notes = shared == MAP_FAILED ? NULL : shared;
+    return job->ranks && job->notes ? STATUS_OK : FAIL(STATUS_NOMEM, "out of memory for %d ranks", n);
+}
+
+static void job_destroy(struct job *job)
+{
+    free(job->ranks);
+    if (job->notes)
+        munmap(job->notes, sizeof *job->notes);
+}
+
+enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, void *arg, struct launch_report *out)
+{
+    if (n < 1 || n > LAUNCH_RANKS_MAX)
+        return HINT(FAIL(STATUS_USAGE, "%d ranks cannot be started here", n), "1 to %d", LAUNCH_RANKS_MAX);
+    struct launch launch = {.size = n, .local_size = n, .listen_fd = -1};
+    snprintf(launch.rule, sizeof launch.rule, "fork of %d rank%s", n, n == 1 ? "" : "s");
+    struct job job;
+    struct saved saved = {0};
+    sigset_t set;
+    enum status status;
+    TRY_OUT(job_create(n, &job));
+    TRY_OUT(make_token(launch.token));
+    TRY_OUT(listen_loopback(&launch));
+    TRY_OUT(take_over(&saved, &set));
+    status = start(&job, &launch, cpus, &saved, rank_main, arg);
+    close(launch.listen_fd); /* rank 0's alone from here on: refused means that it ended */
+    launch.listen_fd = -1;
+    launch_cpus_bind(NULL, saved.cpus);
+    if (status != STATUS_OK)
+        kill_all(&job);
+    supervise(&job, &set);
+    reap(&job);
+    if (status == STATUS_OK)
+        *out = judge(&job);
+out:
+    if (launch.listen_fd >= 0)
+        close(launch.listen_fd);
+    give_back(&saved);
+    job_destroy(&job);
+    return status;
+}

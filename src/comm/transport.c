@@ -1,0 +1,18 @@
+/* comm/transport.c -- the transports of this build. */
+#include "comm/transport.h"
+#include "comm/transport_ucx.h"
+
+#include <string.h>
+
+const struct transport *const transports[] = {
+    &transport_ucx,
+    NULL,
+};
+
+const struct transport *transport_find(const char *name)
+{
+    for (int i = 0; transports[i]; i++)
+        if (name && strcmp(transports[i]->name, name) == 0)
+            return transports[i];
+    return NULL;
+}

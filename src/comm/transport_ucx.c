@@ -1,0 +1,417 @@
+/* comm/transport_ucx.c -- UCX tagged messages: choose what carries them, connect, name it, take it down.
+ *
+ * Candidates are tried in order until one works on every rank: POSIX shared memory, System V shared memory, tcp. What is in
+ * use is read from an endpoint after messages have really passed over it. Endpoints over shared memory have no error
+ * handling (asking for it makes UCX fall back to tcp without a word); a dead peer is noticed by the bootstrap. Those
+ * over tcp report it themselves.
+ */
+#include "comm/transport_ucx.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROBE_BYTES = 256 * 1024, PROBE_TAG = 0xffffff, CLOSE_US = 2 * 1000 * 1000 };
+
+struct candidate {
+    const char *name;
+    const char *tls;     /* UCX_TLS; NULL: whatever the environment and UCX say */
+    const char *devices; /* UCX_NET_DEVICES, unless the user set it */
+    bool watch_peers;
+};
+
+/* ---- which ways to try ---- */
+
+static const struct candidate posix_cma = {"posix", "posix,cma,self", NULL, false};
+static const struct candidate posix_only = {"posix", "posix,self", NULL, false};
+static const struct candidate sysv_cma = {"sysv", "sysv,cma,self", NULL, false};
+static const struct candidate sysv_only = {"sysv", "sysv,self", NULL, false};
+static const struct candidate tcp_local = {"tcp", "tcp,self", "lo", true};
+static const struct candidate tcp_any = {"tcp", "tcp,self", NULL, true};
+static const struct candidate by_user = {"as UCX_TLS says", NULL, NULL, false};
+static const struct candidate by_ucx = {"as UCX chooses", NULL, NULL, false};
+
+enum { CANDIDATES = 4 };
+
+static int choose(const struct ucx_paths *paths, const char *prefer, const struct candidate *out[CANDIDATES])
+{
+    const bool any = !prefer;
+    const bool shm = any || strcmp(prefer, "shm") == 0;
+    int n = 0;
+    if (any && getenv("UCX_TLS")) {
+        out[n++] = &by_user;
+        return n;
+    }
+    if ((shm || strcmp(prefer, "posix") == 0) && paths->posix)
+        out[n++] = paths->cma ? &posix_cma : &posix_only;
+    if ((shm || strcmp(prefer, "sysv") == 0) && paths->sysv)
+        out[n++] = paths->cma ? &sysv_cma : &sysv_only;
+    if (any && !paths->one_host)
+        out[n++] = &by_ucx;
+    if (any || strcmp(prefer, "tcp") == 0)
+        out[n++] = paths->one_host ? &tcp_local : &tcp_any;
+    return n;
+}
+
+static enum status check_prefer(const char *prefer)
+{
+    static const char *const known[] = {"shm", "posix", "sysv", "tcp"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (!prefer || strcmp(prefer, known[i]) == 0)
+            return STATUS_OK;
+    return HINT(FAIL(STATUS_USAGE, "UCX cannot be narrowed to '%s'", prefer), "shm, posix, sysv or tcp");
+}
+
+/* ---- context, worker, addresses ---- */
+
+static enum status agree(const struct ucx *ucx, enum status status)
+{
+    return boot_agree(ucx->boot, status, clock_deadline(BOOT_DEADLINE_US));
+}
+
+static enum status explain(const struct ucx *ucx, ucs_status_t code, const char *what)
+{
+    if (code == UCS_OK)
+        return STATUS_OK;
+    return FAIL(code == UCS_ERR_NO_MEMORY ? STATUS_NOMEM : STATUS_MACHINE, "UCX: %s: %s", what,
+                ucx->api->ucs_status_string(code));
+}
+
+static enum status configure(struct ucx *ucx, const struct candidate *candidate, ucp_config_t *config)
+{
+    if (candidate->tls)
+        TRY(explain(ucx, ucx->api->ucp_config_modify(config, "TLS", candidate->tls), "setting UCX_TLS"));
+    if (candidate->devices && !getenv("UCX_NET_DEVICES"))
+        TRY(explain(ucx, ucx->api->ucp_config_modify(config, "NET_DEVICES", candidate->devices),
+                    "setting UCX_NET_DEVICES"));
+    return STATUS_OK;
+}
+
+static enum status open_context(struct ucx *ucx, const struct candidate *candidate)
+{
+    ucp_config_t *config;
+    const ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME,
+        .features = UCP_FEATURE_TAG,
+        .estimated_num_eps = (size_t)ucx->size,
+        .name = "sptune",
+    };
+    TRY(explain(ucx, ucx->api->ucp_config_read(NULL, NULL, &config), "reading the configuration"));
+    enum status status = configure(ucx, candidate, config);
+    if (status == STATUS_OK)
+        status = explain(ucx, ucx->api->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &ucx->context),
+                         "opening a context");
+    ucx->api->ucp_config_release(config);
+    return status;
+}
+
+static enum status open_worker(struct ucx *ucx, const struct candidate *candidate)
+{
+    TRY(open_context(ucx, candidate));
+    const ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+    };
+    return explain(ucx, ucx->api->ucp_worker_create(ucx->context, &params, &ucx->worker), "creating a worker");
+}
+
+/* Everybody's address. Collective, so a rank that has none takes part with zero bytes, and fails with all others after it. */
+static enum status exchange_addresses(struct ucx *ucx)
+{
+    ucp_address_t *mine = NULL;
+    size_t bytes = 0;
+    enum status status = explain(ucx, ucx->api->ucp_worker_get_address(ucx->worker, &mine, &bytes), "reading an address");
+    enum status sent = boot_allgatherv(ucx->boot, mine, mine ? bytes : 0, &ucx->addresses, ucx->address_bytes,
+                                       clock_deadline(BOOT_DEADLINE_US));
+    if (mine)
+        ucx->api->ucp_worker_release_address(ucx->worker, mine);
+    TRY(sent);
+    char *at = ucx->addresses;
+    for (int r = 0; r < ucx->size; r++) {
+        ucx->address[r] = at;
+        at += ucx->address_bytes[r];
+    }
+    return agree(ucx, status);
+}
+
+/* ---- endpoints ---- */
+
+static void on_peer_failure(void *arg, ucp_ep_h ep, ucs_status_t code)
+{
+    struct ucx *ucx = arg;
+    (void)code;
+    for (int r = 0; !ucx->closing && ucx->dead_peer < 0 && r < ucx->size; r++)
+        if (ucx->ep[r] == ep)
+            ucx->dead_peer = r;
+}
+
+enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out)
+{
+    if (!ucx->ep[peer]) {
+        const ucp_ep_params_t params = {
+            .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER,
+            .address = (const ucp_address_t *)ucx->address[peer],
+            .err_mode = ucx->watch_peers ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+            .err_handler = {.cb = on_peer_failure, .arg = ucx},
+        };
+        TRY(status_rank(explain(ucx, ucx->api->ucp_ep_create(ucx->worker, &params, &ucx->ep[peer]), "connecting"), peer));
+    }
+    *out = ucx->ep[peer];
+    return STATUS_OK;
+}
+
+/* What really carries data, from the endpoint's own description: "ucx posix+cma shm", "ucx tcp". */
+static enum status name_in_use(struct ucx *ucx, int peer)
+{
+    ucp_ep_h ep;
+    char *info = NULL, names[40];
+    size_t bytes = 0;
+    TRY(ucx_ep(ucx, peer, &ep));
+    FILE *file = open_memstream(&info, &bytes);
+    if (!file)
+        return FAIL(STATUS_NOMEM, "out of memory for the name of a transport");
+    ucx->api->ucp_ep_print_info(ep, file);
+    fclose(file);
+    bool shm = ucx_lanes(info, names, sizeof names);
+    free(info);
+    text_print(ucx->in_use, sizeof ucx->in_use, "ucx %s%s", names[0] ? names : "unknown", shm ? " shm" : "");
+    return STATUS_OK;
+}
+
+/* ---- a first exchange: proof that it works, and the connection is there before anything is timed ---- */
+
+static unsigned char probe_byte(int from, size_t i)
+{
+    return (unsigned char)(((size_t)from * 31 + i * 7 + (i >> 8)) & 0xff);
+}
+
+static enum status exchange_probe(struct ucx *ucx, unsigned char *host, void *out, void *in)
+{
+    int to = (ucx->rank + 1) % ucx->size, from = (ucx->rank + ucx->size - 1) % ucx->size;
+    for (size_t i = 0; i < PROBE_BYTES; i++)
+        host[i] = probe_byte(ucx->rank, i);
+    TRY(dev_copy(ucx->queue, out, host, PROBE_BYTES));
+    int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
+    const size_t sizes[] = {1, PROBE_BYTES}; /* eager, rendezvous */
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const struct transport_xfer send = {.peer = to, .tag = PROBE_TAG, .data = out, .bytes = sizes[i]};
+        const struct transport_xfer recv = {.peer = from, .tag = PROBE_TAG, .data = in, .bytes = sizes[i]};
+        TRY(ucx_batch(ucx, &send, 1, &recv, 1, ucx->queue, deadline_ns));
+    }
+    TRY(dev_copy(ucx->queue, host, in, PROBE_BYTES));
+    TRY(dev_sync(ucx->queue, deadline_ns));
+    for (size_t i = 0; i < PROBE_BYTES; i++)
+        if (host[i] != probe_byte(from, i))
+            return status_rank(FAIL(STATUS_MACHINE, "UCX delivered wrong data from rank %d at byte %zu", from, i), from);
+    return name_in_use(ucx, to);
+}
+
+static enum status probe(struct ucx *ucx)
+{
+    void *out = NULL, *in = NULL, *host = NULL;
+    enum status status = mem_alloc(PROBE_BYTES, "transport probe", &host);
+    if (status == STATUS_OK)
+        status = dev_alloc(ucx->dev, PROBE_BYTES, "transport probe", &out);
+    if (status == STATUS_OK)
+        status = dev_alloc(ucx->dev, PROBE_BYTES, "transport probe", &in);
+    if (status == STATUS_OK)
+        status = exchange_probe(ucx, host, out, in);
+    dev_free(ucx->dev, out);
+    dev_free(ucx->dev, in);
+    free(host);
+    return status;
+}
+
+/* ---- open and close ---- */
+
+static bool job_is_over(const struct ucx *ucx)
+{
+    return boot_poll(ucx->boot) != STATUS_OK;
+}
+
+/* Progress until a close or flush is done, or the time is up. */
+static void finish(struct ucx *ucx, ucs_status_ptr_t request)
+{
+    if (!UCS_PTR_IS_PTR(request))
+        return;
+    int64_t deadline_ns = clock_deadline(CLOSE_US);
+    int idle = 0;
+    while (ucx->api->ucp_request_check_status(request) == UCS_INPROGRESS && !clock_passed(deadline_ns))
+        if (!ucx->api->ucp_worker_progress(ucx->worker))
+            ucx_relax(&idle);
+    ucx->api->ucp_request_free(request);
+}
+
+/* Close what others may still talk to only when all are done with it. */
+static void disconnect(struct ucx *ucx)
+{
+    const ucp_request_param_t flush = {0};
+    const ucp_request_param_t close = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = ucx->watch_peers ? UCP_EP_CLOSE_FLAG_FORCE : 0,
+    };
+    int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
+    finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &flush));
+    if (boot_barrier(ucx->boot, deadline_ns) != STATUS_OK)
+        return;
+    ucx->closing = true;
+    for (int r = 0; r < ucx->size; r++) {
+        if (ucx->ep[r])
+            finish(ucx, ucx->api->ucp_ep_close_nbx(ucx->ep[r], &close));
+        ucx->ep[r] = NULL;
+    }
+    boot_barrier(ucx->boot, deadline_ns);
+}
+
+/* Worker, context and endpoints, so that another candidate can be tried. */
+static void take_down(struct ucx *ucx)
+{
+    ucx->closing = true;
+    if (ucx->worker)
+        ucx->api->ucp_worker_destroy(ucx->worker);
+    if (ucx->context)
+        ucx->api->ucp_cleanup(ucx->context);
+    ucx->worker = NULL;
+    ucx->context = NULL;
+    memset(ucx->ep, 0, (size_t)ucx->size * sizeof *ucx->ep);
+    free(ucx->addresses);
+    ucx->addresses = NULL;
+    ucx->closing = ucx->broken = false;
+    ucx->dead_peer = -1;
+    ucx->pending = 0;
+}
+
+static enum status try_candidate(struct ucx *ucx, const struct candidate *candidate)
+{
+    ucx->watch_peers = candidate->watch_peers;
+    TRY(agree(ucx, open_worker(ucx, candidate)));
+    TRY(exchange_addresses(ucx));
+    return agree(ucx, probe(ucx));
+}
+
+static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, const char *prefer)
+{
+    const struct candidate *candidates[CANDIDATES];
+    int n = choose(paths, prefer, candidates);
+    if (paths->why[0])
+        log_info("ucx: %s", paths->why);
+    enum status status = HINT(FAIL(STATUS_ABSENT, "these ranks share no memory: %s", paths->why),
+                              "leave the choice to UCX, or use tcp");
+    for (int i = 0; i < n; i++) {
+        status = try_candidate(ucx, candidates[i]);
+        if (status == STATUS_OK || job_is_over(ucx))
+            return status;
+        log_info("ucx %s does not work here: %s", candidates[i]->name, status_last()->what);
+        take_down(ucx);
+    }
+    return status;
+}
+
+static enum status open_job(struct ucx *ucx, const char *prefer)
+{
+    struct ucx_paths paths;
+    TRY(agree(ucx, check_prefer(prefer)));
+    if (ucx->size == 1) {
+        text_print(ucx->in_use, sizeof ucx->in_use, "local copy");
+        return STATUS_OK;
+    }
+    TRY(agree(ucx, ucx_load(&ucx->api)));
+    TRY(ucx_probe(ucx->boot, &paths));
+    return connect_any(ucx, &paths, prefer);
+}
+
+static void on_idle(void *arg)
+{
+    struct ucx *ucx = arg;
+    if (ucx->worker && !ucx->broken)
+        ucx->api->ucp_worker_progress(ucx->worker);
+}
+
+static void ucx_close(void *state)
+{
+    struct ucx *ucx = state;
+    if (!ucx)
+        return;
+    const struct status_message kept = *status_last();
+    boot_idle_remove(ucx->boot, ucx);
+    if (ucx->worker && !ucx->broken && !job_is_over(ucx))
+        disconnect(ucx);
+    take_down(ucx);
+    dev_queue_destroy(ucx->queue);
+    free(ucx->address);
+    free(ucx->address_bytes);
+    free(ucx->ep);
+    free(ucx->slots);
+    free(ucx);
+    status_restore(&kept);
+}
+
+static enum status create(struct boot *boot, struct dev *dev, struct ucx **out)
+{
+    struct ucx *ucx = calloc(1, sizeof *ucx);
+    if (!ucx)
+        return FAIL(STATUS_NOMEM, "out of memory for the UCX transport");
+    ucx->boot = boot;
+    ucx->dev = dev;
+    ucx->rank = boot_rank(boot);
+    ucx->size = boot_size(boot);
+    ucx->dead_peer = -1;
+    ucx->ep = calloc((size_t)ucx->size, sizeof(ucp_ep_h));
+    ucx->address = calloc((size_t)ucx->size, sizeof(char *));
+    ucx->address_bytes = calloc((size_t)ucx->size, sizeof(size_t));
+    enum status status = STATUS_OK;
+    if (!ucx->ep || !ucx->address || !ucx->address_bytes)
+        status = FAIL(STATUS_NOMEM, "out of memory for %d ranks", ucx->size);
+    if (status == STATUS_OK)
+        status = dev_queue_create(dev, &ucx->queue);
+    if (status == STATUS_OK)
+        status = boot_idle_add(boot, on_idle, ucx);
+    *out = ucx;
+    return status;
+}
+
+static enum status ucx_open(struct boot *boot, struct dev *dev, const char *prefer, void **state)
+{
+    struct ucx *ucx = NULL;
+    enum status status = boot_agree(boot, create(boot, dev, &ucx), clock_deadline(BOOT_DEADLINE_US));
+    if (status == STATUS_OK)
+        status = open_job(ucx, prefer);
+    if (status != STATUS_OK) {
+        if (ucx)
+            ucx->broken = true; /* ranks may have come unequally far: take down alone */
+        ucx_close(ucx);
+        return status;
+    }
+    *state = ucx;
+    return STATUS_OK;
+}
+
+static const char *ucx_in_use(void *state)
+{
+    return ((const struct ucx *)state)->in_use;
+}
+
+static const char *ucx_version(void)
+{
+    static char version[48];
+    const struct ucx_api *api;
+    const struct status_message kept = *status_last();
+    bool loaded = ucx_load(&api) == STATUS_OK;
+    text_print(version, sizeof version, "ucx %s", loaded ? api->ucp_get_version_string() : "absent");
+    status_restore(&kept);
+    return version;
+}
+
+const struct transport transport_ucx = {
+    .name = "ucx",
+    .open = ucx_open,
+    .close = ucx_close,
+    .in_use = ucx_in_use,
+    .version = ucx_version,
+    .batch = ucx_batch,
+};

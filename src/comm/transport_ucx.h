@@ -1,0 +1,102 @@
+/* comm/transport_ucx.h -- the UCX transport, and what its files share.
+ *
+ * UCX is loaded when the first job opens it, not linked: its constructors read the environment, install signal handlers and
+ * a log on stdout the moment the library is there. So defaults can be set first, and neither the supervisor nor the verbs
+ * that move no data ever hold it.
+ */
+#ifndef SPTUNE_COMM_TRANSPORT_UCX_H
+#define SPTUNE_COMM_TRANSPORT_UCX_H
+
+#include "comm/transport.h"
+
+#include <stdbool.h>
+#include <ucp/api/ucp.h>
+
+extern const struct transport transport_ucx;
+
+#define UCX_FUNCTIONS(X)                                                                 \
+    X(ucp_get_version)                                                                   \
+    X(ucp_get_version_string)                                                            \
+    X(ucp_config_read)                                                                   \
+    X(ucp_config_modify)                                                                 \
+    X(ucp_config_release)                                                                \
+    X(ucp_init_version)                                                                  \
+    X(ucp_cleanup)                                                                       \
+    X(ucp_worker_create)                                                                 \
+    X(ucp_worker_destroy)                                                                \
+    X(ucp_worker_get_address)                                                            \
+    X(ucp_worker_release_address)                                                        \
+    X(ucp_worker_progress)                                                               \
+    X(ucp_worker_flush_nbx)                                                              \
+    X(ucp_ep_create)                                                                     \
+    X(ucp_ep_close_nbx)                                                                  \
+    X(ucp_ep_print_info)                                                                 \
+    X(ucp_tag_send_nbx)                                                                  \
+    X(ucp_tag_recv_nbx)                                                                  \
+    X(ucp_request_check_status)                                                          \
+    X(ucp_request_cancel)                                                                \
+    X(ucp_request_free)                                                                  \
+    X(ucs_status_string)
+
+struct ucx_api {
+#define UCX_FIELD(name) __typeof__(name) *name;
+    UCX_FUNCTIONS(UCX_FIELD)
+#undef UCX_FIELD
+};
+
+/* The loaded library, the same for the whole process; STATUS_ABSENT when it is not installed or too old. */
+enum status ucx_load(const struct ucx_api **out);
+
+/* What works between all ranks of the job, found out by doing it. */
+struct ucx_paths {
+    bool one_host;
+    bool posix, sysv; /* shared memory of that kind */
+    bool cma;         /* process_vm_readv between ranks */
+    char why[160];    /* the first thing that does not, "" when all do */
+};
+enum status ucx_probe(struct boot *boot, struct ucx_paths *out); /* collective */
+
+/* One message of a batch under way. */
+struct ucx_slot {
+    struct ucx *ucx;
+    void *request; /* NULL once done */
+    int peer;
+    bool done, is_recv;
+    size_t bytes, got;
+    ucs_status_t status;
+};
+
+struct ucx { /* the state of an open transport */
+    const struct ucx_api *api;
+    struct boot *boot;
+    struct dev *dev;
+    struct dev_queue *queue; /* for copies when the caller has none */
+    int rank, size;
+    bool one_host;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    char **address;          /* of each rank's worker, into `addresses` */
+    size_t *address_bytes;
+    char *addresses;
+    ucp_ep_h *ep;            /* created at first use */
+    bool watch_peers;        /* endpoints report the death of their peer (tcp); shared memory never does */
+    int dead_peer;           /* rank whose endpoint broke, -1 none */
+    bool closing;
+    struct ucx_slot *slots;
+    size_t slots_cap;
+    int pending;
+    bool broken;             /* messages are left over from a failure: nothing can match any more */
+    struct status_message why;
+    char in_use[64];
+};
+
+enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out);
+enum status ucx_batch(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
+                      int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
+/* Wait a little between two looks that found nothing: spin, then yield, then sleep. `idle` counts such looks. */
+void ucx_relax(int *idle);
+
+/* The transports in a ucp_ep_print_info text, in order, joined by '+'. True when all of them are shared memory. */
+bool ucx_lanes(const char *info, char *names, size_t size);
+
+#endif

@@ -1,0 +1,284 @@
+/* comm/transport_ucx_batch.c -- messages posted together and completed together.
+ *
+ * All receives are posted first, then sends, starting behind this rank so that no peer is everybody's first target. The
+ * tag carries the caller's tag and the source rank; UCX keeps the order of equal tags between two ranks. After a failure with
+ * messages under way the transport is broken: what arrives late must not be taken for something newer.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "comm/transport_ucx.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    SPINS = 200,            /* looks without a pause: a few microseconds, the time of a message */
+    YIELDS = 4000,          /* then with sched_yield: another rank may need this CPU */
+    SLEEP_NS = 50000,
+    CLOCK_EVERY = 32,       /* looks between two looks at the clock */
+    CANCEL_US = 100 * 1000,
+    VERDICT_US = 1000 * 1000,
+};
+
+void ucx_relax(int *idle)
+{
+    const struct timespec nap = {.tv_nsec = SLEEP_NS};
+    if (++*idle < SPINS)
+        return;
+    if (*idle < SPINS + YIELDS)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
+
+/* ---- posting ---- */
+
+static ucp_tag_t tag_of(uint32_t tag, int source)
+{
+    return (ucp_tag_t)tag << 32 | (uint32_t)source;
+}
+
+static ucs_memory_type_t memory_type(const struct ucx *ucx)
+{
+    return dev_kind_of(ucx->dev) == DEV_CUDA ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+}
+
+static void done(struct ucx_slot *slot, ucs_status_t status, size_t got)
+{
+    slot->done = true;
+    slot->status = status;
+    slot->got = got;
+    slot->ucx->pending--;
+}
+
+static void on_send(void *request, ucs_status_t status, void *user_data)
+{
+    struct ucx_slot *slot = user_data;
+    done(slot, status, slot->bytes);
+    slot->request = NULL;
+    slot->ucx->api->ucp_request_free(request);
+}
+
+static void on_recv(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    struct ucx_slot *slot = user_data;
+    done(slot, status, status == UCS_OK ? info->length : 0);
+    slot->request = NULL;
+    slot->ucx->api->ucp_request_free(request);
+}
+
+/* The callback may have come already. */
+static void posted(struct ucx_slot *slot, ucs_status_ptr_t request)
+{
+    if (slot->done)
+        return;
+    if (UCS_PTR_IS_PTR(request))
+        slot->request = request;
+    else
+        done(slot, UCS_PTR_STATUS(request), slot->bytes);
+}
+
+/* Always by the callback: the length of a message that came early is not to be had otherwise (UCX 1.13). */
+static void post_recv(struct ucx *ucx, struct ucx_slot *slot, const struct transport_xfer *xfer)
+{
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE |
+                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .cb = {.recv = on_recv},
+        .user_data = slot,
+        .memory_type = memory_type(ucx),
+    };
+    *slot = (struct ucx_slot){.ucx = ucx, .peer = xfer->peer, .is_recv = true, .bytes = xfer->bytes};
+    ucx->pending++;
+    posted(slot, ucx->api->ucp_tag_recv_nbx(ucx->worker, xfer->data, xfer->bytes, tag_of(xfer->tag, xfer->peer),
+                                            UINT64_MAX, &param));
+}
+
+static enum status post_send(struct ucx *ucx, struct ucx_slot *slot, const struct transport_xfer *xfer)
+{
+    ucp_ep_h ep;
+    const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
+        .cb = {.send = on_send},
+        .user_data = slot,
+        .memory_type = memory_type(ucx),
+    };
+    TRY(ucx_ep(ucx, xfer->peer, &ep));
+    *slot = (struct ucx_slot){.ucx = ucx, .peer = xfer->peer, .bytes = xfer->bytes};
+    ucx->pending++;
+    posted(slot, ucx->api->ucp_tag_send_nbx(ep, xfer->data, xfer->bytes, tag_of(xfer->tag, ucx->rank), &param));
+    return STATUS_OK;
+}
+
+static bool travels(const struct ucx *ucx, const struct transport_xfer *xfer)
+{
+    return xfer->bytes > 0 && xfer->peer != ucx->rank;
+}
+
+static enum status post_all(struct ucx *ucx, const struct transport_xfer *sends, int nsends,
+                            const struct transport_xfer *recvs, int nrecvs, int *count)
+{
+    struct ucx_slot *slot = ucx->slots;
+    enum status status = STATUS_OK;
+    for (int i = 0; i < nrecvs; i++)
+        if (travels(ucx, &recvs[i]))
+            post_recv(ucx, slot++, &recvs[i]);
+    int first = 0;
+    while (first < nsends && sends[first].peer <= ucx->rank)
+        first++;
+    for (int i = 0; i < nsends && status == STATUS_OK; i++) {
+        const struct transport_xfer *send = &sends[(first + i) % nsends];
+        if (travels(ucx, send))
+            status = post_send(ucx, slot++, send);
+    }
+    *count = (int)(slot - ucx->slots) - (status != STATUS_OK);
+    return status;
+}
+
+/* Messages to this rank itself, in the order they stand in. */
+static enum status copy_own(const struct ucx *ucx, const struct transport_xfer *sends, int nsends,
+                            const struct transport_xfer *recvs, int nrecvs, struct dev_queue *queue)
+{
+    int at = 0;
+    for (int i = 0; i < nsends; i++) {
+        if (sends[i].peer != ucx->rank || sends[i].bytes == 0)
+            continue;
+        while (at < nrecvs && (recvs[at].peer != ucx->rank || recvs[at].bytes == 0))
+            at++;
+        if (at == nrecvs || recvs[at].tag != sends[i].tag || recvs[at].bytes != sends[i].bytes)
+            return status_rank(FAIL(STATUS_USAGE, "rank %d sends itself %zu bytes that it does not receive", ucx->rank,
+                                    sends[i].bytes),
+                               ucx->rank);
+        TRY(dev_copy(queue, recvs[at].data, sends[i].data, sends[i].bytes));
+        at++;
+    }
+    return STATUS_OK;
+}
+
+/* ---- waiting ---- */
+
+static const struct ucx_slot *first_late(const struct ucx *ucx, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!ucx->slots[i].done)
+            return &ucx->slots[i];
+    return &ucx->slots[0];
+}
+
+static enum status name_late(const struct ucx *ucx, int count)
+{
+    const struct ucx_slot *late = first_late(ucx, count);
+    return status_rank(FAIL(STATUS_TIMEOUT, "rank %d did not %s %zu bytes %s rank %d in time (%s)", late->peer,
+                            late->is_recv ? "send" : "take", late->bytes, late->is_recv ? "to" : "from", ucx->rank,
+                            ucx->in_use[0] ? ucx->in_use : "ucx"),
+                       late->peer);
+}
+
+/* An endpoint broke. The bootstrap knows more in a moment: which rank ended first. */
+static enum status await_verdict(struct ucx *ucx, int peer, const char *what)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    int64_t deadline_ns = clock_deadline(VERDICT_US);
+    while (!clock_passed(deadline_ns)) {
+        TRY(boot_poll(ucx->boot));
+        nanosleep(&nap, NULL);
+    }
+    return status_rank(FAIL(STATUS_PEER, "the connection to rank %d broke: %s", peer, what), peer);
+}
+
+static enum status wait_all(struct ucx *ucx, int count, int64_t deadline_ns)
+{
+    int idle = 0;
+    for (unsigned looks = 0; ucx->pending > 0; looks++) {
+        if (ucx->api->ucp_worker_progress(ucx->worker)) {
+            idle = 0;
+            if (looks % CLOCK_EVERY)
+                continue;
+        } else {
+            ucx_relax(&idle);
+        }
+        if (ucx->dead_peer >= 0)
+            return await_verdict(ucx, ucx->dead_peer, "it was closed");
+        if (looks % CLOCK_EVERY && idle < SPINS)
+            continue;
+        TRY(boot_poll(ucx->boot));
+        if (clock_passed(deadline_ns))
+            return name_late(ucx, count);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_slots(struct ucx *ucx, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const struct ucx_slot *slot = &ucx->slots[i];
+        if (slot->status == UCS_ERR_MESSAGE_TRUNCATED)
+            return status_rank(FAIL(STATUS_MACHINE, "rank %d sent more than the %zu bytes that rank %d expects", slot->peer,
+                                    slot->bytes, ucx->rank),
+                               slot->peer);
+        if (slot->status != UCS_OK)
+            return await_verdict(ucx, slot->peer, ucx->api->ucs_status_string(slot->status));
+        if (slot->got != slot->bytes)
+            return status_rank(FAIL(STATUS_MACHINE, "rank %d sent %zu bytes where rank %d expects %zu", slot->peer,
+                                    slot->got, ucx->rank, slot->bytes),
+                               slot->peer);
+    }
+    return STATUS_OK;
+}
+
+/* Nothing of this batch may touch the caller's memory afterwards. Receives can be cancelled; sends get a moment, and what is
+ * left of them is never progressed again. */
+static void cancel_all(struct ucx *ucx, int count)
+{
+    int64_t deadline_ns = clock_deadline(CANCEL_US);
+    for (int i = 0; i < count; i++)
+        if (!ucx->slots[i].done && ucx->slots[i].request)
+            ucx->api->ucp_request_cancel(ucx->worker, ucx->slots[i].request);
+    for (int idle = SPINS; ucx->pending > 0 && !clock_passed(deadline_ns); ucx_relax(&idle))
+        ucx->api->ucp_worker_progress(ucx->worker);
+}
+
+static enum status reserve(struct ucx *ucx, int nsends, int nrecvs)
+{
+    void *slots = ucx->slots;
+    enum status status = mem_grow(&slots, &ucx->slots_cap, (size_t)nsends + (size_t)nrecvs, sizeof *ucx->slots);
+    ucx->slots = slots;
+    return status;
+}
+
+static enum status fail(struct ucx *ucx, enum status status, int count)
+{
+    ucx->why = *status_last();
+    bool under_way = ucx->pending > 0;
+    if (under_way)
+        cancel_all(ucx, count);
+    ucx->broken = under_way || ucx->dead_peer >= 0;
+    status_restore(&ucx->why);
+    return status;
+}
+
+enum status ucx_batch(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
+                      int nrecvs, struct dev_queue *queue, int64_t deadline_ns)
+{
+    struct ucx *ucx = state;
+    int count = 0;
+    queue = queue ? queue : ucx->queue;
+    if (ucx->broken) {
+        status_restore(&ucx->why);
+        return ucx->why.code;
+    }
+    TRY(reserve(ucx, nsends, nrecvs));
+    TRY(dev_sync(queue, deadline_ns)); /* what is sent has been computed, what is overwritten has been read */
+    enum status status = post_all(ucx, sends, nsends, recvs, nrecvs, &count);
+    if (status == STATUS_OK)
+        status = copy_own(ucx, sends, nsends, recvs, nrecvs, queue);
+    if (status == STATUS_OK)
+        status = wait_all(ucx, count, deadline_ns);
+    if (status == STATUS_OK)
+        status = check_slots(ucx, count);
+    if (status == STATUS_OK)
+        status = dev_sync(queue, deadline_ns); /* the own copy */
+    return status == STATUS_OK ? STATUS_OK : fail(ucx, status, count);
+}

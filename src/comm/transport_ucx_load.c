@@ -1,0 +1,72 @@
+/* comm/transport_ucx_load.c -- load UCX once, with defaults that the user has not set. */
+#include "comm/transport_ucx.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UCX_LIBRARY "libucp.so.0"
+
+/* A sanitizer that wants to see every mmap itself crashes under UCX's patched one. */
+#if defined(__SANITIZE_THREAD__)
+#define HOOK_MODE "none"
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HOOK_MODE "none"
+#endif
+#endif
+
+static void set_defaults(void)
+{
+    static const char *const defaults[][2] = {
+        {"UCX_LOG_FILE", "stderr"}, /* stdout is ours; the name /dev/stderr would truncate a file that stderr goes to */
+        {"UCX_ERROR_SIGNALS", ""},  /* a crash is for the supervisor to report */
+#ifdef HOOK_MODE
+        {"UCX_MEM_MMAP_HOOK_MODE", HOOK_MODE},
+#endif
+    };
+    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
+        setenv(defaults[i][0], defaults[i][1], 0);
+}
+
+static enum status resolve(void *library, struct ucx_api *api)
+{
+    void *symbol;
+#define UCX_RESOLVE(name)                                                                \
+    symbol = dlsym(library, #name);                                                      \
+    if (!symbol)                                                                         \
+        return HINT(FAIL(STATUS_ABSENT, "%s has no function %s", UCX_LIBRARY, #name),    \
+                    "install UCX %d.%d or newer", UCP_API_MAJOR, UCP_API_MINOR);         \
+    memcpy(&api->name, &symbol, sizeof symbol);
+    UCX_FUNCTIONS(UCX_RESOLVE)
+#undef UCX_RESOLVE
+    return STATUS_OK;
+}
+
+static enum status check_version(const struct ucx_api *api)
+{
+    unsigned major, minor, release;
+    api->ucp_get_version(&major, &minor, &release);
+    if (major != UCP_API_MAJOR || minor < UCP_API_MINOR)
+        return HINT(FAIL(STATUS_ABSENT, "UCX %u.%u.%u is loaded, built for %d.%d", major, minor, release, UCP_API_MAJOR,
+                         UCP_API_MINOR),
+                    "install UCX %d.%d or newer, or build again with this one", UCP_API_MAJOR, UCP_API_MINOR);
+    return STATUS_OK;
+}
+
+enum status ucx_load(const struct ucx_api **out)
+{
+    static struct ucx_api api;
+    static bool loaded;
+    if (!loaded) {
+        set_defaults();
+        void *library = dlopen(UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            return HINT(FAIL(STATUS_ABSENT, "UCX cannot be loaded: %s", dlerror()), "install UCX (libucx0, ucx)");
+        TRY(resolve(library, &api));
+        TRY(check_version(&api));
+        loaded = true;
+    }
+    *out = &api;
+    return STATUS_OK;
+}
