@@ -169,8 +169,7 @@ static void backward(const struct head *head, struct oracle *oracle, struct plac
         }
 }
 
-static void one_head(const struct inputs *in, struct oracle *oracle, enum precision precision, bool gradients,
-                     int64_t b, int h)
+static void one_head(const struct inputs *in, struct oracle *oracle, enum precision precision, int64_t b, int h)
 {
     const struct attention_shape *shape = &in->shape;
     int64_t sq = shape->seq_q, sk = shape->seq_k, kv = (shape->group_first + h) / shape->group;
@@ -196,45 +195,48 @@ static void one_head(const struct inputs *in, struct oracle *oracle, enum precis
                        .v_step = (int64_t)shape->kv_heads * dim_v};
     softmax(&head, oracle->lse + (b * shape->heads + h) * sq);
     forward(&head, oracle->o + (b * sq * shape->heads + h) * dim_v, (int64_t)shape->heads * dim_v);
-    if (gradients) {
-        score_gradients(&head);
-        backward(&head, oracle, at);
-    }
+    score_gradients(&head);
+    backward(&head, oracle, at);
     double *all[] = {head.q, head.k, head.v, head.d_o, head.s, head.p, head.dp, head.ds, head.ds_terms};
     for (int i = 0; i < CHECK_COUNT(all); i++)
         free(all[i]);
 }
 
-struct oracle oracle_make(const struct inputs *in, enum precision precision, bool gradients)
+struct oracle *oracle_create(const struct inputs *in, enum precision precision)
 {
     const struct attention_shape *shape = &in->shape;
-    int64_t q_heads = shape->batch * shape->seq_q * shape->heads,
-            k_heads = shape->batch * shape->seq_k * shape->kv_heads;
-    struct oracle oracle = {.o = matrix(q_heads, shape->head_dim_v),
-                            .lse = matrix(q_heads, 1),
-                            .dq = matrix(q_heads, shape->head_dim),
-                            .dk = matrix(k_heads, shape->head_dim),
-                            .dv = matrix(k_heads, shape->head_dim_v),
-                            .dq_terms = matrix(q_heads, shape->head_dim),
-                            .dk_terms = matrix(k_heads, shape->head_dim),
-                            .dv_terms = matrix(k_heads, shape->head_dim_v)};
+    int64_t q_heads = shape->batch * shape->seq_q * shape->heads;
+    int64_t k_heads = shape->batch * shape->seq_k * shape->kv_heads;
+    struct head rounding = {.shape = shape, .precision = precision};
+    struct oracle *oracle = calloc(1, sizeof *oracle);
+    assert_non_null(oracle);
+    *oracle = (struct oracle){.o = matrix(q_heads, shape->head_dim_v),
+                              .lse = matrix(q_heads, 1),
+                              .dq = matrix(q_heads, shape->head_dim),
+                              .dk = matrix(k_heads, shape->head_dim),
+                              .dv = matrix(k_heads, shape->head_dim_v),
+                              .dq_terms = matrix(q_heads, shape->head_dim),
+                              .dk_terms = matrix(k_heads, shape->head_dim),
+                              .dv_terms = matrix(k_heads, shape->head_dim_v)};
     for (int64_t b = 0; b < shape->batch; b++)
         for (int h = 0; h < shape->heads; h++)
-            one_head(in, &oracle, precision, gradients, b, h);
-    struct head rounding = {.shape = shape, .precision = precision};
-    for (int64_t i = 0; gradients && i < q_heads * shape->head_dim; i++)
-        oracle.dq[i] = keep(&rounding, oracle.dq[i]);
-    for (int64_t i = 0; gradients && i < k_heads * shape->head_dim; i++)
-        oracle.dk[i] = keep(&rounding, oracle.dk[i]);
-    for (int64_t i = 0; gradients && i < k_heads * shape->head_dim_v; i++)
-        oracle.dv[i] = keep(&rounding, oracle.dv[i]);
+            one_head(in, oracle, precision, b, h);
+    for (int64_t i = 0; i < q_heads * shape->head_dim; i++)
+        oracle->dq[i] = keep(&rounding, oracle->dq[i]);
+    for (int64_t i = 0; i < k_heads * shape->head_dim; i++)
+        oracle->dk[i] = keep(&rounding, oracle->dk[i]);
+    for (int64_t i = 0; i < k_heads * shape->head_dim_v; i++)
+        oracle->dv[i] = keep(&rounding, oracle->dv[i]);
     return oracle;
 }
 
-void oracle_free(struct oracle *oracle)
+void oracle_destroy(struct oracle *oracle)
 {
+    if (oracle == NULL)
+        return;
     double *all[] = {oracle->o,  oracle->lse,      oracle->dq,       oracle->dk,
                      oracle->dv, oracle->dq_terms, oracle->dk_terms, oracle->dv_terms};
     for (int i = 0; i < CHECK_COUNT(all); i++)
         free(all[i]);
+    free(oracle);
 }

@@ -20,8 +20,8 @@ struct oracle {
     double *dq_terms, *dk_terms, *dv_terms;
 };
 
-struct oracle oracle_make(const struct inputs *in, enum precision precision, bool backward);
-void oracle_free(struct oracle *oracle);
+struct oracle *oracle_create(const struct inputs *in, enum precision precision);
+void oracle_destroy(struct oracle *oracle);
 
 /* Does query i of batch item b (all from the start of the tensor) see key j? The masks, told once more. */
 bool oracle_sees(const struct attention_shape *shape, int64_t i, int64_t j);

@@ -65,9 +65,13 @@ static void c11_packed_documents(void **state)
         CHECK_OK(fixture_forward(variants[v].kernel, in, out, 0xff));
         for (int d = 0; d < 2; d++) {
             alone.seq_q = alone.seq_k = cu[d + 1] - cu[d];
-            struct inputs part = {alone, (float *)in->q + cu[d] * alone.q_stride,
-                                  (float *)in->k + cu[d] * alone.k_stride, (float *)in->v + cu[d] * alone.v_stride,
-                                  (float *)in->d_o + cu[d] * alone.o_stride};
+            struct inputs part = {alone,
+                                  (float *)in->q + cu[d] * alone.q_stride,
+                                  (float *)in->k + cu[d] * alone.k_stride,
+                                  (float *)in->v + cu[d] * alone.v_stride,
+                                  (float *)in->d_o + cu[d] * alone.o_stride,
+                                  NULL,
+                                  NULL};
             struct outputs *one = outputs_create(&alone, false);
             CHECK_OK(fixture_forward(variants[v].kernel, &part, one, 0xff));
             assert_memory_equal((float *)out->o + cu[d] * alone.o_stride, one->o,
@@ -137,8 +141,9 @@ static void chunks_that_cut_a_group_add_up(void **state)
                     CHECK_OK(run_heads(variants[v].kernel, in, parts, first, heads, false));
                     CHECK_OK(run_heads(variants[v].kernel, in, parts, first, heads, true));
                 }
-                fixture_agrees(in, parts, true, variants[v].label);
-                if (variants[v].isa >= 0)
+                if (variants[v].isa < 0)
+                    fixture_agrees(in, parts, true, variants[v].label);
+                else
                     fixture_same(one, parts, true, variants[v].label);
                 inputs_destroy(in);
                 outputs_destroy(one);
@@ -199,7 +204,7 @@ static void c17_padding_heads_keeps_the_group(void **state)
         struct outputs *ranks = outputs_create(&padded, false), *whole = outputs_create(&real, false);
         real.q_stride = real.o_stride = padded.q_stride; /* the real heads lie first in each token */
         real.k_stride = real.v_stride = padded.k_stride;
-        struct inputs unpadded = {real, in->q, in->k, in->v, in->d_o};
+        struct inputs unpadded = {real, in->q, in->k, in->v, in->d_o, NULL, NULL};
         outputs_destroy(whole);
         whole = outputs_create(&real, false);
         fixture_use(&variants[v]);

@@ -76,49 +76,62 @@ static void set_one_hot(float *base, int64_t rows, int64_t cols)
         base[i * cols + i] = 1.0f;
 }
 
-/* weight[i][j] as the kernel gave it: 1 / count where visible, exactly 0 elsewhere. */
-static void weights_are_the_mask(const struct attention_shape *shape, const float *weight, int64_t i_step,
-                                 int64_t j_step, const char *label)
+/* One shape with its mask, [seq_q][seq_k], and how many keys each query sees. */
+struct masked {
+    struct attention_shape shape;
+    bool *sees;
+    int64_t *count;
+};
+
+static struct masked masked_make(struct attention_shape shape)
 {
-    for (int64_t i = 0; i < shape->seq_q; i++) {
-        int64_t count = 0;
-        for (int64_t j = 0; j < shape->seq_k; j++)
-            count += oracle_sees(shape, i, j);
+    struct masked out = {shape, calloc((size_t)(shape.seq_q * shape.seq_k) + 1, sizeof(bool)),
+                         calloc((size_t)shape.seq_q + 1, sizeof(int64_t))};
+    int64_t lanes = shape.seq_q > shape.seq_k ? shape.seq_q : shape.seq_k;
+    out.shape.head_dim_v = lanes > 0 ? (int)lanes : 1;
+    out.shape.v_stride = out.shape.o_stride = out.shape.head_dim_v;
+    for (int64_t i = 0; i < shape.seq_q; i++)
+        for (int64_t j = 0; j < shape.seq_k; j++) {
+            out.sees[i * shape.seq_k + j] = oracle_sees(&shape, i, j);
+            out.count[i] += out.sees[i * shape.seq_k + j];
+        }
+    return out;
+}
+
+/* weight[i][j] as the kernel gave it: 1 / count where visible, exactly 0 elsewhere. */
+static void weights_are_the_mask(const struct masked *masked, const float *weight, int64_t i_step, int64_t j_step,
+                                 const char *label)
+{
+    const struct attention_shape *shape = &masked->shape;
+    for (int64_t i = 0; i < shape->seq_q; i++)
         for (int64_t j = 0; j < shape->seq_k; j++) {
             float w = weight[i * i_step + j * j_step];
-            bool sees = oracle_sees(shape, i, j);
-            if (sees ? fabsf(w * (float)count - 1.0f) > 1e-5f : w != 0.0f)
-                fail_msg(
-                    "%s: causal %d window %lld, %lld x %lld: query %lld gives key %lld the weight %g, sees %lld keys",
-                    label, (int)shape->causal, (long long)shape->window, (long long)shape->seq_q,
-                    (long long)shape->seq_k, (long long)i, (long long)j, (double)w, (long long)count);
+            if (masked->sees[i * shape->seq_k + j] ? fabsf(w * (float)masked->count[i] - 1.0f) > 1e-5f : w != 0.0f)
+                fail_msg("%s: causal %d window %lld, %lld x %lld: query %lld gives key %lld the weight %g, sees %lld",
+                         label, (int)shape->causal, (long long)shape->window, (long long)shape->seq_q,
+                         (long long)shape->seq_k, (long long)i, (long long)j, (double)w, (long long)masked->count[i]);
         }
-    }
 }
 
 /* Forward with V one-hot by key and backward with dO one-hot by query. */
-static void kernel_sees_the_mask(const struct variant *variant, const struct attention_shape *wanted)
+static void kernel_sees_the_mask(const struct variant *variant, const struct masked *masked)
 {
-    struct attention_shape shape = *wanted;
-    int64_t lanes = shape.seq_q > shape.seq_k ? shape.seq_q : shape.seq_k;
-    shape.head_dim_v = lanes > 0 ? (int)lanes : 1;
-    shape.v_stride = shape.o_stride = shape.head_dim_v;
-    struct inputs *in = inputs_create(&shape, 1, 0.0);
-    struct outputs *out = outputs_create(&shape, false);
-    set_one_hot(in->v, shape.seq_k, lanes);
-    set_one_hot(in->d_o, shape.seq_q, lanes);
+    const struct attention_shape *shape = &masked->shape;
+    int64_t lanes = shape->head_dim_v;
+    struct inputs *in = inputs_create(shape, 1, 0.0);
+    struct outputs *out = outputs_create(shape, false);
+    set_one_hot(in->v, shape->seq_k, lanes);
+    set_one_hot(in->d_o, shape->seq_q, lanes);
+    fixture_use(variant);
     CHECK_OK(fixture_forward(variant->kernel, in, out, 0xff));
-    weights_are_the_mask(&shape, out->o, lanes, 1, variant->label);
+    weights_are_the_mask(masked, out->o, lanes, 1, variant->label);
     CHECK_OK(fixture_backward(variant->kernel, in, out, 0xff));
-    weights_are_the_mask(&shape, out->dv, 1, lanes, variant->label);
-    for (int64_t i = 0; i < shape.seq_q; i++) {
-        int64_t count = 0;
-        for (int64_t j = 0; j < shape.seq_k; j++)
-            count += oracle_sees(&shape, i, j);
-        if (count == 0)
+    weights_are_the_mask(masked, out->dv, 1, lanes, variant->label);
+    for (int64_t i = 0; i < shape->seq_q; i++) {
+        if (masked->count[i] == 0)
             assert_true(out->lse[i] == -INFINITY);
         else
-            assert_true(fabs((double)out->lse[i] - log((double)count)) < 1e-5);
+            assert_true(fabs((double)out->lse[i] - log((double)masked->count[i])) < 1e-5);
     }
     inputs_destroy(in);
     outputs_destroy(out);
@@ -129,17 +142,17 @@ static void kernels_see_the_mask(const int64_t *sizes, int n_sizes, const int64_
 {
     struct variant variants[VARIANTS_MAX];
     int n_variants = fixture_variants(variants);
-    for (int v = 0; v < n_variants; v++) {
-        if (!reference && variants[v].isa < 0)
-            continue;
-        fixture_use(&variants[v]);
-        for (int at = 0; at < n_sizes * n_sizes * n_windows * 3; at++) {
-            struct attention_shape shape =
-                fixture_shape(1, sizes[at % n_sizes], sizes[at / n_sizes % n_sizes], 1, 1, 1, DTYPE_FP32);
-            shape.window = windows[at / n_sizes / n_sizes % n_windows];
-            shape.causal = (enum attention_causal)(at / n_sizes / n_sizes / n_windows);
-            kernel_sees_the_mask(&variants[v], &shape);
-        }
+    for (int at = 0; at < n_sizes * n_sizes * n_windows * 3; at++) {
+        struct attention_shape shape =
+            fixture_shape(1, sizes[at % n_sizes], sizes[at / n_sizes % n_sizes], 1, 1, 1, DTYPE_FP32);
+        shape.window = windows[at / n_sizes / n_sizes % n_windows];
+        shape.causal = (enum attention_causal)(at / n_sizes / n_sizes / n_windows);
+        struct masked masked = masked_make(shape);
+        for (int v = 0; v < n_variants; v++)
+            if (reference || variants[v].isa >= 0)
+                kernel_sees_the_mask(&variants[v], &masked);
+        free(masked.sees);
+        free(masked.count);
     }
 }
 
