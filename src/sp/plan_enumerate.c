@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* More than any int has (1344). */
+/* No int has more than 1600. */
 enum { DIVISORS_MAX = 2048 };
 
 static int divisors(int n, int out[DIVISORS_MAX])

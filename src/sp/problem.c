@@ -39,26 +39,28 @@ static enum status not_negative(const char *name, int64_t value)
     return HINT(FAIL(STATUS_USAGE, "%s %lld is negative", name, (long long)value), "use 0 or more");
 }
 
-/* The largest tensor, padded for the largest sp, in fp32: beyond 2^60 bytes nothing that follows is meaningful. */
+/* The largest tensor, padded for the largest legal sp (which is at most heads), in fp32: beyond 2^60 bytes nothing that follows is
+ * meaningful, and below it no product of this room wraps. */
 static enum status size_check(const struct problem *problem)
 {
     const int64_t limit = INT64_C(1) << 60;
     int64_t dim = problem->head_dim > problem_dim_v(problem) ? problem->head_dim : problem_dim_v(problem);
-    int64_t heads = problem->heads > problem->world ? problem->heads : problem->world; /* replicated kv heads */
     int64_t row, tokens, bytes;
-    if (problem->seq > INT64_MAX - problem->world)
+    if (problem->seq > limit)
         return FAIL(STATUS_USAGE, "seq %lld is beyond any machine", (long long)problem->seq);
-    TRY(mem_mul(problem->batch, problem->seq + problem->world, "batch x seq", &tokens));
-    TRY(mem_mul(heads, dim * 4, "heads x head_dim", &row));
+    TRY(mem_mul(problem->batch, problem->seq + problem->heads, "batch x seq", &tokens));
+    TRY(mem_mul(problem->heads, dim * 4, "heads x head_dim", &row));
     TRY(mem_mul(tokens, row, "batch x seq x heads x head_dim", &bytes));
     if (bytes > limit)
-        return HINT(FAIL(STATUS_USAGE, "batch %lld x seq %lld x %lld heads x head_dim %lld is beyond any machine",
-                         (long long)problem->batch, (long long)problem->seq, (long long)heads, (long long)dim),
+        return HINT(FAIL(STATUS_USAGE, "batch %lld x seq %lld x %d heads x head_dim %lld is beyond any machine",
+                         (long long)problem->batch, (long long)problem->seq, problem->heads, (long long)dim),
                     "one tensor in fp32 has at most 2^60 bytes");
-    if (problem->hidden > 0)
-        TRY(mem_mul(tokens, problem->hidden, "batch x seq x hidden", &bytes));
-    if (problem->ffn > 0)
-        TRY(mem_mul(tokens, problem->ffn, "batch x seq x ffn", &bytes));
+    int64_t wide = problem->hidden > problem->ffn ? problem->hidden : problem->ffn;
+    TRY(mem_mul(tokens, 4, "batch x seq", &bytes));
+    TRY(mem_mul(bytes, wide, "batch x seq x hidden or ffn", &bytes));
+    if (bytes > limit)
+        return FAIL(STATUS_USAGE, "batch %lld x seq %lld x hidden %lld or ffn %lld is beyond any machine",
+                    (long long)problem->batch, (long long)problem->seq, (long long)problem->hidden, (long long)problem->ffn);
     return STATUS_OK;
 }
 

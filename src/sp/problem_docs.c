@@ -33,6 +33,16 @@ static enum status set_fixed(struct problem *problem, const char *option, const 
     return STATUS_OK;
 }
 
+static char *trim(char *line)
+{
+    static const char blank[] = " \t\r";
+    line += strspn(line, blank);
+    size_t len = strlen(line);
+    while (len > 0 && strchr(blank, line[len - 1]) != NULL)
+        line[--len] = '\0';
+    return line;
+}
+
 /* Cut `text` into lines; *out is malloc'ed lengths. */
 static enum status parse_lengths(const char *path, char *text, int64_t **out, int64_t *out_n)
 {
@@ -46,8 +56,7 @@ static enum status parse_lengths(const char *path, char *text, int64_t **out, in
         if (save != NULL)
             *save++ = '\0';
         line++;
-        at += strspn(at, " \t\r");
-        at[strcspn(at, " \t\r")] = '\0';
+        at = trim(at);
         if (*at == '\0' || *at == '#')
             continue;
         TRY_OUT(mem_grow(&lens, &cap, n + 1, sizeof(int64_t)));

@@ -1,0 +1,406 @@
+/* sp/test_plan.c -- plans as text and hash, the rules that allow or forbid them, and the walk over a space of them. */
+#include "sp/sp_test.h"
+
+#include "kernels/attention.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void text_is_the_documented_line(void **state)
+{
+    (void)state;
+    struct plan plan;
+    char text[PLAN_TEXT];
+    plan_default(&plan);
+    plan.sp = 4;
+    plan.dp_shard = 2;
+    plan.checkpointing = PLAN_CHECKPOINTING_FULL;
+    assert_string_equal(plan_text(&plan, text),
+                        "ulysses sp=4 dp_shard=2 dp_replicate=1 tp=1 packed cpu chunks=1 zero=3 mb=1 acc=1 ckpt=full "
+                        "offload=none loss=plain mlp=plain");
+}
+
+static void text_and_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        struct plan plan, back;
+        char text[PLAN_TEXT], again[PLAN_TEXT], hash[17], hash_back[17];
+        plan_default(&plan);
+        plan.method = (enum plan_method)(i % PLAN_METHOD_COUNT);
+        plan.sp = 1 + i;
+        plan.dp_shard = 1 + i * 3 % 7;
+        plan.zero_stage = i % 4;
+        plan.micro_batch = i % 2 ? INT64_MAX : 1;
+        plan.checkpointing = (enum plan_checkpointing)(i % PLAN_CHECKPOINTING_COUNT);
+        plan.offload = (enum plan_offload)(i / 3 % PLAN_OFFLOAD_COUNT);
+        plan.loss = (enum plan_loss)(i / 5 % PLAN_LOSS_COUNT);
+        plan.mlp = (enum plan_mlp)(i / 7 % PLAN_MLP_COUNT);
+        snprintf(plan.attention, sizeof plan.attention, "flash_attention_%d", i);
+        CHECK_OK(plan_parse(plan_text(&plan, text), &back));
+        assert_string_equal(text, plan_text(&back, again));
+        assert_string_equal(plan_hash(&plan, hash), plan_hash(&back, hash_back));
+    }
+}
+
+static void longest_text_fits(void **state)
+{
+    (void)state;
+    struct plan plan, back;
+    char text[PLAN_TEXT];
+    plan_default(&plan);
+    plan.method = PLAN_METHOD_SPLIT_GATHER;
+    plan.sp = plan.dp_shard = plan.dp_replicate = plan.tp = plan.chunks = INT32_MAX;
+    plan.micro_batch = plan.accumulate = INT64_MAX;
+    plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+    plan.offload = PLAN_OFFLOAD_OPTIMIZER;
+    memset(plan.exchange, 'e', PLAN_NAME - 1);
+    plan.exchange[PLAN_NAME - 1] = '\0';
+    memset(plan.attention, 'a', PLAN_NAME - 1);
+    plan.attention[PLAN_NAME - 1] = '\0';
+    CHECK_OK(plan_parse(plan_text(&plan, text), &back));
+    assert_true(strlen(text) < PLAN_TEXT - 1);
+    assert_memory_equal(&plan, &back, sizeof plan);
+}
+
+static void short_text_keeps_defaults(void **state)
+{
+    (void)state;
+    struct plan plan, want;
+    plan_default(&want);
+    CHECK_OK(plan_parse("ulysses", &plan));
+    assert_memory_equal(&plan, &want, sizeof plan);
+    CHECK_OK(plan_parse("  ulysses  zero=1 packed-separate sp=2\n", &plan));
+    assert_int_equal(plan.zero_stage, 1);
+    assert_int_equal(plan.sp, 2);
+    assert_string_equal(plan.exchange, "packed-separate");
+    assert_string_equal(plan.attention, "cpu");
+}
+
+static void bad_text_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct plan plan;
+    char longer[PLAN_TEXT + 2];
+    CHECK_FAILS(STATUS_USAGE, "no method", plan_parse("", &plan));
+    CHECK_FAILS(STATUS_USAGE, "method", plan_parse("ulyses sp=4", &plan));
+    assert_string_equal(status_last()->hint, "did you mean ulysses?");
+    CHECK_FAILS(STATUS_USAGE, "no key 'spp'", plan_parse("ulysses spp=4", &plan));
+    CHECK_FAILS(STATUS_USAGE, "twice", plan_parse("ulysses sp=4 sp=4", &plan));
+    CHECK_FAILS(STATUS_USAGE, "", plan_parse("ulysses sp=0", &plan));
+    CHECK_FAILS(STATUS_USAGE, "", plan_parse("ulysses sp=-1", &plan));
+    CHECK_FAILS(STATUS_USAGE, "", plan_parse("ulysses sp=", &plan));
+    CHECK_FAILS(STATUS_USAGE, "", plan_parse("ulysses sp=2147483648", &plan));
+    CHECK_FAILS(STATUS_USAGE, "", plan_parse("ulysses acc=1000000000000000000000000000000", &plan));
+    CHECK_FAILS(STATUS_USAGE, "loss", plan_parse("ulysses loss=none", &plan));
+    CHECK_FAILS(STATUS_USAGE, "exchange", plan_parse("ulysses pack;ed", &plan));
+    CHECK_FAILS(STATUS_USAGE, "no place", plan_parse("ulysses packed cpu again", &plan));
+    CHECK_FAILS(STATUS_USAGE, "attention",
+                plan_parse("ulysses packed a-name-that-is-longer-than-any-kernel-has", &plan));
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    CHECK_FAILS(STATUS_USAGE, "longer", plan_parse(longer, &plan));
+}
+
+static void hash_sees_the_order(void **state)
+{
+    (void)state;
+    struct plan plan;
+    char a[17], b[17];
+    plan_default(&plan);
+    plan_hash(&plan, a);
+    assert_int_equal(strlen(a), 16);
+    assert_int_equal(strspn(a, "0123456789abcdef"), 16);
+    plan.order_n = 2;
+    plan.order[0] = 1;
+    assert_string_not_equal(a, plan_hash(&plan, b));
+    plan.order_n = PLAN_ORDER_MAX;
+    for (int i = 0; i < PLAN_ORDER_MAX; i++)
+        plan.order[i] = INT16_MIN;
+    assert_int_equal(strlen(plan_hash(&plan, b)), 16);
+}
+
+static void chunks_cover_the_heads(void **state)
+{
+    (void)state;
+    for (int heads = 1; heads <= 12; heads++)
+        for (int chunks = 1; chunks <= heads; chunks++) {
+            struct problem problem = small_problem(heads, heads, 4, 1);
+            struct plan plan = small_plan(1, 1);
+            int at = 0;
+            plan.chunks = chunks;
+            for (int c = 0; c < chunks; c++) {
+                int first, count;
+                plan_chunk(&problem, &plan, c, &first, &count);
+                assert_int_equal(first, at);
+                assert_in_range(count, heads / chunks, heads / chunks + 1);
+                at += count;
+            }
+            assert_int_equal(at, heads);
+        }
+}
+
+static void refused(const struct problem *problem, const struct plan *plan, enum rule rule, const char *word)
+{
+    struct verdict verdict = plan_check(problem, plan, DEV_CPU);
+    if (verdict.rule != rule || strstr(verdict.why, word) == NULL)
+        fail_msg("expected %s '%s', got %s '%s'", rule_code(rule), word, rule_code(verdict.rule), verdict.why);
+}
+
+static void check_names_the_rule(void **state)
+{
+    (void)state;
+    const struct problem problem = small_problem(8, 4, 64, 8);
+    const struct plan good = small_plan(4, 8);
+    struct plan p;
+    struct verdict verdict = plan_check(&problem, &good, DEV_CPU);
+    assert_string_equal(verdict.why, "");
+    assert_int_equal(verdict.rule, RULE_OK);
+    refused(&problem, (p = good, p.method = PLAN_METHOD_RING, &p), RULE_KERNEL_CANNOT, "ring");
+    refused(&problem, (p = good, p.method = (enum plan_method)99, &p), RULE_KERNEL_CANNOT, "unknown");
+    refused(&problem, (p = good, p.dp_shard = 4, &p), RULE_WORLD, "not the 8 processes");
+    refused(&problem, (p = good, p.dp_shard = INT32_MAX, &p), RULE_WORLD, "not the 8 processes");
+    refused(&problem, (p = good, p.sp = 0, &p), RULE_WORLD, "1 or more");
+    refused(&problem, (p = good, p.sp = -4, &p), RULE_WORLD, "1 or more");
+    refused(&problem, (p = good, p.tp = 2, &p), RULE_TARGET_CANNOT, "tensor parallelism");
+    refused(&problem, (p = good, p.order_n = 3, &p), RULE_WORLD, "rank order");
+    refused(&problem, (p = good, p.zero_stage = 4, &p), RULE_TARGET_CANNOT, "zero stage 4");
+    refused(&problem, (p = good, p.zero_stage = -1, &p), RULE_TARGET_CANNOT, "zero stage -1");
+    refused(&problem, (p = good, p.micro_batch = 0, &p), RULE_GLOBAL_BATCH, "micro batch 0");
+    refused(&problem, (p = good, p.accumulate = -1, &p), RULE_GLOBAL_BATCH, "accumulation -1");
+    refused(&problem, (p = good, p.chunks = 3, &p), RULE_EXCHANGE_CANNOT, "2 heads that a rank holds");
+    refused(&problem, (p = good, p.chunks = 0, &p), RULE_EXCHANGE_CANNOT, "0 chunks");
+    refused(&problem, (p = good, p.offload = (enum plan_offload)9, &p), RULE_TARGET_CANNOT, "offload");
+    refused(&problem, (p = good, p.zero_stage = 2, p.offload = PLAN_OFFLOAD_PARAMS, &p), RULE_TARGET_CANNOT, "stage 3");
+    refused(&problem, (p = good, p.zero_stage = 0, p.offload = PLAN_OFFLOAD_OPTIMIZER, &p), RULE_TARGET_CANNOT, "1 to 3");
+}
+
+static void check_names_parts_that_are_absent(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 4, 64, 8);
+    struct plan plan = small_plan(4, 8);
+    strcpy(plan.exchange, "carrier-pigeon");
+    refused(&problem, &plan, RULE_EXCHANGE_CANNOT, "carrier-pigeon");
+    plan = small_plan(4, 8);
+    strcpy(plan.attention, "flash_attention_3");
+    refused(&problem, &plan, RULE_NOT_MEASURED, "flash_attention_3");
+    strcpy(plan.attention, "wishful");
+    refused(&problem, &plan, RULE_KERNEL_CANNOT, "wishful");
+    plan = small_plan(4, 8);
+    struct verdict verdict = plan_check(&problem, &plan, DEV_CUDA);
+    assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);
+    problem.head_dim = 100000; /* wider than any kernel here */
+    verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);
+    problem.head_dim = -1;
+    verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_not_equal(verdict.rule, RULE_OK);
+}
+
+static void c12_a_fixed_length_is_not_padded(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 8, 4097, 8);
+    struct plan plan = small_plan(8, 8);
+    struct verdict verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK); /* searched: padded */
+    problem.seq_fixed = true;
+    verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_SEQ);
+    assert_int_equal(verdict.nearest[0], 4096);
+    assert_int_equal(verdict.nearest[1], 4104);
+    assert_non_null(strstr(verdict.why, "4096 and 4104"));
+    problem.seq = 10;
+    plan = small_plan(4, 8);
+    verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_equal(verdict.nearest[0], 8);
+    assert_int_equal(verdict.nearest[1], 12);
+    problem.seq = 3; /* nothing below */
+    verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_equal(verdict.nearest[0], 0);
+    assert_int_equal(verdict.nearest[1], 4);
+}
+
+static void c37_two_widths_of_latent_attention(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(128, 128, 64, 8);
+    struct plan plan = small_plan(8, 8);
+    problem.head_dim = 192;
+    problem.head_dim_v = 128;
+    struct verdict verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK); /* the CPU kernel takes q and k wider than v */
+}
+
+/* What plan_enumerate visited: legal sp sizes as a set, and every verdict by sp. */
+struct seen {
+    int n, legal[64], legal_n;
+    struct {
+        int sp;
+        enum rule rule;
+    } all[256];
+};
+
+static enum status see(void *arg, const struct plan *plan, const struct verdict *verdict)
+{
+    struct seen *seen = arg;
+    assert_true(seen->n < 256);
+    seen->all[seen->n].sp = plan->sp;
+    seen->all[seen->n++].rule = verdict->rule;
+    if (verdict_ok(verdict) && (seen->legal_n == 0 || seen->legal[seen->legal_n - 1] != plan->sp))
+        seen->legal[seen->legal_n++] = plan->sp;
+    return STATUS_OK;
+}
+
+static enum rule rule_of(const struct seen *seen, int sp)
+{
+    for (int i = 0; i < seen->n; i++)
+        if (seen->all[i].sp == sp)
+            return seen->all[i].rule;
+    return RULE_COUNT;
+}
+
+static void enumerate(int heads, int kv_heads, int world, struct seen *seen)
+{
+    struct problem problem = small_problem(heads, kv_heads, 64, world);
+    struct plan_space space = {.dev = DEV_CPU};
+    plan_default(&space.base);
+    memset(seen, 0, sizeof *seen);
+    CHECK_OK(plan_enumerate(&problem, &space, see, seen));
+}
+
+static void legal_is(int heads, int kv_heads, int world, const int *want, int n)
+{
+    struct seen seen;
+    enumerate(heads, kv_heads, world, &seen);
+    assert_int_equal(seen.legal_n, n);
+    assert_memory_equal(seen.legal, want, (size_t)n * sizeof *want);
+}
+#define LEGAL(heads, kv, world, ...)                                                                                   \
+    legal_is(heads, kv, world, (const int[]){__VA_ARGS__}, (int)(sizeof((const int[]){__VA_ARGS__}) / sizeof(int)))
+
+static void c19_28_heads_and_40_heads(void **state)
+{
+    (void)state;
+    struct seen seen;
+    LEGAL(28, 4, 8, 1, 2, 4);
+    enumerate(28, 4, 8, &seen);
+    assert_int_equal(rule_of(&seen, 8), RULE_HEADS_NOT_DIVISIBLE);
+    LEGAL(40, 8, 40, 1, 2, 4, 8, 40);
+    enumerate(40, 8, 40, &seen);
+    assert_int_equal(rule_of(&seen, 5), RULE_KV_RULE);
+    assert_int_equal(rule_of(&seen, 10), RULE_KV_RULE);
+    assert_int_equal(rule_of(&seen, 20), RULE_KV_RULE);
+    enumerate(28, 4, 28, &seen);
+    assert_int_equal(rule_of(&seen, 7), RULE_KV_RULE);
+    assert_int_equal(rule_of(&seen, 14), RULE_KV_RULE);
+    LEGAL(28, 4, 28, 1, 2, 4, 28);
+}
+
+static void c20_odd_heads_against_the_world(void **state)
+{
+    (void)state;
+    LEGAL(9, 3, 8, 1);
+    LEGAL(9, 3, 6, 1, 3);
+    LEGAL(9, 3, 9, 1, 3, 9);
+    LEGAL(25, 25, 8, 1);
+    LEGAL(71, 1, 8, 1);
+    LEGAL(30, 30, 4, 1, 2);
+    LEGAL(28, 4, 7, 1);
+    struct seen seen;
+    enumerate(30, 30, 4, &seen);
+    assert_int_equal(rule_of(&seen, 4), RULE_HEADS_NOT_DIVISIBLE);
+}
+
+static void c17_padding_one_kind_of_head_is_not_offered(void **state)
+{
+    (void)state;
+    struct seen seen;
+    LEGAL(28, 7, 28, 1, 7, 14, 28);
+    enumerate(28, 7, 2, &seen);
+    assert_int_equal(rule_of(&seen, 2), RULE_KV_RULE);
+}
+
+static void enumerate_walks_everything_once(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 8, 64, 8);
+    struct plan_space space = {.dev = DEV_CPU, .nsp = 3, .sp = {2, 3, 4}, .nexchange = 2, .nchunks = 2, .chunks = {1, 2},
+                               .nzero = 2, .zero = {1, 3}, .nloss = 3, .loss = {PLAN_LOSS_PLAIN, PLAN_LOSS_TILED, PLAN_LOSS_FUSED},
+                               .ncheckpointing = 2, .checkpointing = {PLAN_CHECKPOINTING_NONE, PLAN_CHECKPOINTING_FULL},
+                               .noffload = 1, .offload = {PLAN_OFFLOAD_NONE}, .nattention = 1};
+    struct seen seen = {0};
+    plan_default(&space.base);
+    strcpy(space.exchange[0], "packed");
+    strcpy(space.exchange[1], "packed-separate");
+    strcpy(space.attention[0], "reference");
+    CHECK_OK(plan_enumerate(&problem, &space, see, &seen));
+    assert_int_equal(seen.n, 2 * (2 * 2 * 2 * 3 * 2) + 1); /* sp 3 can never be legal: visited once */
+    assert_int_equal(rule_of(&seen, 3), RULE_HEADS_NOT_DIVISIBLE);
+    assert_int_equal(seen.legal_n, 2);
+}
+
+static enum status stop_at_second(void *arg, const struct plan *plan, const struct verdict *verdict)
+{
+    (void)plan;
+    (void)verdict;
+    return ++*(int *)arg == 2 ? STATUS_INTERRUPTED : STATUS_OK;
+}
+
+static void enumerate_stops_when_told(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 8, 64, 8);
+    struct plan_space space = {.dev = DEV_CPU};
+    int calls = 0;
+    plan_default(&space.base);
+    assert_int_equal(plan_enumerate(&problem, &space, stop_at_second, &calls), STATUS_INTERRUPTED);
+    assert_int_equal(calls, 2);
+    problem.heads = 0;
+    assert_int_equal(plan_enumerate(&problem, &space, stop_at_second, &calls), STATUS_USAGE);
+}
+
+static enum status count(void *arg, const struct plan *plan, const struct verdict *verdict)
+{
+    (void)verdict;
+    int *last = arg;
+    assert_true(plan->sp > *last); /* ascending, no repeats */
+    *last = plan->sp;
+    return STATUS_OK;
+}
+
+static void a_world_with_many_divisors(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 8, 64, 2095133040); /* 1600 divisors, no int has more */
+    struct plan_space space = {.dev = DEV_CPU};
+    int last = 0;
+    plan_default(&space.base);
+    CHECK_OK(plan_enumerate(&problem, &space, count, &last));
+    assert_int_equal(last, 2095133040);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_the_documented_line),
+        cmocka_unit_test(text_and_back),
+        cmocka_unit_test(longest_text_fits),
+        cmocka_unit_test(short_text_keeps_defaults),
+        cmocka_unit_test(bad_text_is_refused_by_name),
+        cmocka_unit_test(hash_sees_the_order),
+        cmocka_unit_test(chunks_cover_the_heads),
+        cmocka_unit_test(check_names_the_rule),
+        cmocka_unit_test(check_names_parts_that_are_absent),
+        cmocka_unit_test(c12_a_fixed_length_is_not_padded),
+        cmocka_unit_test(c37_two_widths_of_latent_attention),
+        cmocka_unit_test(c19_28_heads_and_40_heads),
+        cmocka_unit_test(c20_odd_heads_against_the_world),
+        cmocka_unit_test(c17_padding_one_kind_of_head_is_not_offered),
+        cmocka_unit_test(enumerate_walks_everything_once),
+        cmocka_unit_test(enumerate_stops_when_told),
+        cmocka_unit_test(a_world_with_many_divisors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

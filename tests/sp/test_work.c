@@ -1,0 +1,277 @@
+/* sp/test_work.c -- bytes, FLOPs, products of layers, data-parallel traffic, accumulation: against numbers worked out by hand. */
+#include "sp/sp_test.h"
+
+#include "model/model.h"
+#include "sp/work.h"
+
+#include <math.h>
+
+static const struct model llama_8b = {.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128,
+                                      .head_dim_v = 128, .ffn = 14336, .gated = true, .vocab = 128256,
+                                      .params = 8030261248, .params_layer = 218112000, .params_embedding = 525336576};
+
+static struct problem of_model(const struct model *model, int64_t seq, int world)
+{
+    struct problem problem;
+    problem_from_model(model, seq, world, &problem);
+    return problem;
+}
+
+static void exchange_bytes_of_llama(void **state)
+{
+    (void)state;
+    struct problem problem = of_model(&llama_8b, 131072, 8);
+    struct plan plan = small_plan(8, 8);
+    struct work_exchange fwd, bwd;
+    work_exchange(&problem, &plan, false, &fwd);
+    work_exchange(&problem, &plan, true, &bwd);
+    /* 2 B x 16384 tokens x 128 lanes x heads */
+    assert_int_equal(fwd.tensor_bytes[0], INT64_C(2) * 16384 * 128 * 32);
+    assert_int_equal(fwd.tensor_bytes[1], INT64_C(2) * 16384 * 128 * 8);
+    assert_int_equal(fwd.bytes_in, fwd.tensor_bytes[0] + 2 * fwd.tensor_bytes[1]);
+    assert_int_equal(fwd.bytes_out, fwd.tensor_bytes[3]);
+    assert_int_equal(fwd.wire_in, fwd.bytes_in / 8 * 7);
+    /* published arithmetic: 294 MB per layer and pass */
+    assert_in_range((fwd.wire_in + fwd.wire_out) / 1000000, 293, 294);
+    assert_int_equal(bwd.bytes_in, fwd.bytes_out);
+    assert_int_equal(bwd.bytes_out, fwd.bytes_in);
+}
+
+static void c46_sizes_of_llama_at_sp_16(void **state)
+{
+    (void)state;
+    struct problem problem = of_model(&llama_8b, 131072, 16);
+    struct plan plan = small_plan(16, 16);
+    struct work_exchange out;
+    work_exchange(&problem, &plan, false, &out);
+    assert_int_equal(out.tensor_bytes[0], 64 << 20);
+    assert_int_equal(out.tensor_bytes[3], 64 << 20);
+    assert_int_equal(out.tensor_bytes[1], 32 << 20); /* 8 kv heads are sent as 16 */
+    assert_int_equal(out.tensor_bytes[2], 32 << 20);
+}
+
+static void one_rank_exchanges_nothing(void **state)
+{
+    (void)state;
+    struct problem problem = of_model(&llama_8b, 4096, 1);
+    struct plan plan = small_plan(1, 1);
+    struct work_exchange out;
+    work_exchange(&problem, &plan, false, &out);
+    assert_int_equal(out.wire_in, 0);
+    assert_int_equal(out.wire_out, 0);
+}
+
+static void c37_latent_attention(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(128, 128, 32768, 8);
+    struct plan plan = small_plan(8, 8);
+    struct work_exchange out;
+    problem.head_dim = 192;
+    problem.head_dim_v = 128;
+    work_exchange(&problem, &plan, false, &out);
+    assert_int_equal(out.tensor_bytes[0], 192 << 20);
+    assert_int_equal(out.tensor_bytes[1], 192 << 20);
+    assert_int_equal(out.tensor_bytes[2], 128 << 20);
+    assert_int_equal(out.tensor_bytes[3], 128 << 20);
+    assert_int_equal(out.bytes_in + out.bytes_out, 640 << 20);
+}
+
+static void padding_is_paid_for(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 8, 10, 4);
+    struct plan plan = small_plan(4, 4);
+    struct work_exchange out;
+    work_exchange(&problem, &plan, false, &out);
+    assert_int_equal(out.tensor_bytes[0], 3 * 8 * 8 * 2); /* 12 / 4 tokens */
+    assert_true(work_attention_flops(&problem, &plan, false) == 2.0 * 2 * (8 + 8) * (12 * 13 / 2));
+}
+
+static void c11_flops_are_per_document(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(2, 2, 8, 2);
+    struct plan plan = small_plan(2, 2);
+    const double pair = 2.0 * 1 * (8 + 8); /* one head per rank */
+    assert_true(work_attention_flops(&problem, &plan, false) == 36 * pair);
+    problem.docs = 2;
+    problem.doc_len[0] = 3;
+    problem.doc_len[1] = 5;
+    assert_true(work_attention_flops(&problem, &plan, false) == 21 * pair);
+    assert_true(work_attention_flops(&problem, &plan, true) == 2.5 * 21 * pair);
+    problem.batch = 3;
+    assert_true(work_attention_flops(&problem, &plan, false) == 3 * 21 * pair);
+}
+
+static void flops_of_masks(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(4, 4, 8, 1);
+    struct plan plan = small_plan(1, 1);
+    const double pair = 2.0 * 4 * (8 + 8);
+    problem.causal = false;
+    assert_true(work_attention_flops(&problem, &plan, false) == 64 * pair);
+    problem.causal = true;
+    problem.window = 3; /* 1 + 2 + 3 x 6 */
+    assert_true(work_attention_flops(&problem, &plan, false) == 21 * pair);
+    problem.window = 0;
+    problem.seq = 0;
+    assert_true(work_attention_flops(&problem, &plan, false) == 0);
+    problem = small_problem(4, 4, 7, 2); /* full mask, padded to 8: the padding is a document of its own */
+    problem.causal = false;
+    plan = small_plan(2, 2);
+    assert_true(work_attention_flops(&problem, &plan, false) == (49 + 1) * pair / 2);
+    problem = small_problem(32, 8, 131072, 8); /* 4 B H S^2 D halved */
+    problem.head_dim = 128;
+    plan = small_plan(8, 8);
+    double exact = 2.0 * 4 * 256 * (131072.0 * 131073.0 / 2);
+    assert_true(work_attention_flops(&problem, &plan, false) == exact);
+}
+
+static void products_of_a_layer_are_its_weights(void **state)
+{
+    (void)state;
+    struct problem problem = of_model(&llama_8b, 8192, 8);
+    struct plan plan = small_plan(4, 8);
+    struct work_gemm gemm[WORK_GEMMS];
+    int n = work_gemms(&llama_8b, &problem, &plan, gemm);
+    int64_t weights = 0;
+    assert_int_equal(n, 4);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(gemm[i].m, 2048);
+        weights += gemm[i].n * gemm[i].k * gemm[i].count;
+    }
+    assert_int_equal(weights, llama_8b.params_layer - 2 * 4096); /* all but the two norms */
+    struct work_gemm logits = work_logits(&llama_8b, &problem, &plan);
+    assert_int_equal(logits.m, 2048);
+    assert_int_equal(logits.n, 128256);
+    assert_int_equal(logits.k, 4096);
+    assert_int_equal(logits.count, 1);
+}
+
+static void products_of_experts_and_of_heads_alone(void **state)
+{
+    (void)state;
+    struct model moe = llama_8b;
+    struct problem problem = of_model(&llama_8b, 8192, 8);
+    struct plan plan = small_plan(8, 8);
+    struct work_gemm gemm[WORK_GEMMS];
+    moe.experts = 8;
+    moe.experts_per_token = 2;
+    moe.gated = false;
+    assert_int_equal(work_gemms(&moe, &problem, &plan, gemm), 5);
+    assert_string_equal(gemm[2].name, "router");
+    assert_int_equal(gemm[2].n, 8);
+    assert_string_equal(gemm[3].name, "up");
+    assert_int_equal(gemm[3].n, 14336);
+    assert_int_equal(gemm[3].count, 2);
+    struct model heads = {.layers = 1, .heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128};
+    assert_int_equal(work_gemms(&heads, &problem, &plan, gemm), 0);
+    assert_int_equal(work_logits(&heads, &problem, &plan).count, 0);
+}
+
+static void zero_traffic(void **state)
+{
+    (void)state;
+    const struct target *accelerate = target_find("accelerate"), *sptune = target_find("sptune");
+    struct problem problem = of_model(&llama_8b, 8192, 8);
+    struct plan plan = small_plan(4, 8);
+    struct work_zero out;
+    int64_t whole = 2 * llama_8b.params, part = whole / 8 * 7;
+    plan.accumulate = 3;
+    plan.zero_stage = 3;
+    work_zero(&llama_8b, &problem, &plan, accelerate, &out);
+    assert_int_equal(out.group, 8);
+    assert_int_equal(out.gather_bytes, 3 * 2 * part); /* forward and backward of each micro-step */
+    assert_int_equal(out.reduce_bytes, 3 * part);
+    assert_int_equal(out.optimizer_elems, llama_8b.params / 8);
+    assert_int_equal(out.calls, 3 * 3 * (32 + 2));
+    plan.zero_stage = 2;
+    work_zero(&llama_8b, &problem, &plan, accelerate, &out);
+    assert_int_equal(out.gather_bytes, part);
+    assert_int_equal(out.reduce_bytes, 3 * part);
+    plan.zero_stage = 1;
+    work_zero(&llama_8b, &problem, &plan, accelerate, &out);
+    assert_int_equal(out.reduce_bytes, part);
+    assert_int_equal(out.optimizer_elems, llama_8b.params / 8);
+    plan.zero_stage = 0;
+    work_zero(&llama_8b, &problem, &plan, sptune, &out);
+    assert_int_equal(out.group, 1);
+    assert_int_equal(out.gather_bytes, 0);
+    assert_int_equal(out.reduce_bytes, 2 * part); /* all-reduce */
+    assert_int_equal(out.optimizer_elems, llama_8b.params);
+    plan.zero_stage = 3;
+    plan.dp_shard = 1;
+    plan.dp_replicate = 2;
+    work_zero(&llama_8b, &problem, &plan, sptune, &out);
+    assert_int_equal(out.group, 4); /* shard x sp: replicas stay whole in our harness */
+    work_zero(&llama_8b, &problem, &plan, accelerate, &out);
+    assert_int_equal(out.group, 8); /* DeepSpeed shards over everything */
+    problem.world = 1;
+    plan = small_plan(1, 1);
+    work_zero(&llama_8b, &problem, &plan, accelerate, &out);
+    assert_int_equal(out.gather_bytes + out.reduce_bytes + out.calls, 0);
+}
+
+static void forward_passes(void **state)
+{
+    (void)state;
+    struct plan plan = small_plan(1, 1);
+    assert_int_equal(work_forward_passes(&plan), 1);
+    plan.checkpointing = PLAN_CHECKPOINTING_FULL;
+    assert_int_equal(work_forward_passes(&plan), 2);
+    plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+    assert_int_equal(work_forward_passes(&plan), 2);
+}
+
+static void accumulation_is_a_whole_number(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(8, 8, 4096, 2);
+    struct plan plan = small_plan(1, 2);
+    int64_t accumulate = -1;
+    struct verdict verdict = work_accumulate(&problem, &plan, 4096, &accumulate);
+    assert_int_equal(verdict.rule, RULE_GLOBAL_BATCH); /* two ranks already see 8192 */
+    assert_int_equal(verdict.nearest[0], 0);
+    assert_int_equal(verdict.nearest[1], 8192);
+    assert_int_equal(accumulate, -1);
+    plan = small_plan(2, 2);
+    verdict = work_accumulate(&problem, &plan, 4096, &accumulate);
+    assert_int_equal(verdict.rule, RULE_OK);
+    assert_int_equal(accumulate, 1);
+    problem.batch = 2;
+    verdict = work_accumulate(&problem, &plan, 65536, &accumulate);
+    assert_int_equal(verdict.rule, RULE_OK);
+    assert_int_equal(accumulate, 8);
+    plan.accumulate = accumulate;
+    assert_int_equal(work_step_tokens(&problem, &plan), 65536);
+    verdict = work_accumulate(&problem, &plan, 65537, &accumulate);
+    assert_int_equal(verdict.rule, RULE_GLOBAL_BATCH);
+    assert_int_equal(verdict.nearest[0], 65536);
+    assert_int_equal(verdict.nearest[1], 65536 + 8192);
+    const int64_t bad[] = {0, -1, INT64_MIN, INT64_MAX};
+    for (int i = 0; i < CHECK_COUNT(bad); i++)
+        assert_int_equal(work_accumulate(&problem, &plan, bad[i], &accumulate).rule, RULE_GLOBAL_BATCH);
+    problem.seq = 0;
+    assert_int_equal(work_accumulate(&problem, &plan, 4096, &accumulate).rule, RULE_GLOBAL_BATCH);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exchange_bytes_of_llama),
+        cmocka_unit_test(c46_sizes_of_llama_at_sp_16),
+        cmocka_unit_test(one_rank_exchanges_nothing),
+        cmocka_unit_test(c37_latent_attention),
+        cmocka_unit_test(padding_is_paid_for),
+        cmocka_unit_test(c11_flops_are_per_document),
+        cmocka_unit_test(flops_of_masks),
+        cmocka_unit_test(products_of_a_layer_are_its_weights),
+        cmocka_unit_test(products_of_experts_and_of_heads_alone),
+        cmocka_unit_test(zero_traffic),
+        cmocka_unit_test(forward_passes),
+        cmocka_unit_test(accumulation_is_a_whole_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
