@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { GPU_W = 124, GPU_H = 70, SWITCH_H = 26, SWITCH_DROP = 40, ARC_FIRST = 22, ARC_STEP = 13 };
+enum { GPU_W = 124, GPU_H = 70, SWITCH_H = 26, SWITCH_DROP = 42, ARC_FIRST = 34, ARC_STEP = 16, ARC_LANES = 16 };
 
 static int max(int a, int b)
 {
@@ -115,6 +115,7 @@ static const struct topo_link *switched(const struct draw *draw, int i)
     return best;
 }
 
+/* From the lower edge of the GPUs at y. */
 static int draw_switch(struct draw *draw, const int *middles, int y)
 {
     int left = 0, right = 0;
@@ -124,44 +125,74 @@ static int draw_switch(struct draw *draw, const int *middles, int y)
             continue;
         left = left && left < middles[i] ? left : middles[i];
         right = max(right, middles[i]);
-        svg_line(draw->svg, "nvlink w3", middles[i], y - DRAW_PAD, middles[i], y + SWITCH_DROP - DRAW_PAD);
-        svg_text(draw->svg, "s", middles[i] + 6, y + SWITCH_DROP / 2 - 1, 0, "%d", link->count);
+        svg_line(draw->svg, "nvlink w3", middles[i], y, middles[i], y + SWITCH_DROP);
+        svg_text(draw->svg, "s", middles[i] + 6, y + SWITCH_DROP - 8, 0, "%d", link->count);
     }
     if (!right)
         return 0;
-    svg_box(draw->svg, "switch", left - GPU_W / 2, y + SWITCH_DROP - DRAW_PAD, right - left + GPU_W, SWITCH_H);
-    svg_text(draw->svg, "b m", (left + right) / 2, y + SWITCH_DROP - DRAW_PAD + 18, 0, "NVLink switches");
+    svg_box(draw->svg, "switch", left - GPU_W / 2, y + SWITCH_DROP, right - left + GPU_W, SWITCH_H);
+    svg_text(draw->svg, "b m", (left + right) / 2, y + SWITCH_DROP + 18, 0, "NVLink switches");
     return SWITCH_DROP + SWITCH_H;
 }
 
-static int arc_depth(const int *middles, int i, int k)
+/* A pair joined directly, drawn in a lane of its own depth so that arcs do not cover each other. */
+struct arc {
+    int a, b, left, right, lane;
+};
+
+static int compare_arcs(const void *x, const void *y)
 {
-    return ARC_FIRST + ARC_STEP * (abs(middles[i] - middles[k]) / (GPU_W + DRAW_GAP));
+    const struct arc *a = x, *b = y;
+    int wide_a = a->right - a->left, wide_b = b->right - b->left;
+    return wide_a != wide_b ? (wide_a > wide_b) - (wide_a < wide_b) : (a->left > b->left) - (a->left < b->left);
+}
+
+static int find_arcs(const struct draw *draw, const int *middles, struct arc *arcs)
+{
+    int n = 0;
+    for (int i = 0; i < draw->host->ngpus; i++)
+        for (int k = 0; k < i; k++)
+            if (link_between(draw, i, k)->link == TOPO_LINK_NVLINK)
+                arcs[n++] = (struct arc){.a = k, .b = i, .left = middles[i] < middles[k] ? middles[i] : middles[k],
+                                         .right = max(middles[i], middles[k])};
+    qsort(arcs, (size_t)n, sizeof *arcs, compare_arcs);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i;) {
+            bool covers = arcs[k].lane == arcs[i].lane && arcs[k].left < arcs[i].right && arcs[i].left < arcs[k].right;
+            arcs[i].lane += covers && arcs[i].lane < ARC_LANES;
+            k = covers && arcs[i].lane < ARC_LANES ? 0 : k + 1; /* in the next lane, look at all again */
+        }
+    return n;
 }
 
 /* Counts go in a second pass, so that no arc crosses one. */
 static int draw_arcs(struct draw *draw, const int *middles, int y)
 {
     int deepest = 0, n = draw->host->ngpus;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < n; i++) {
-            for (int k = 0; k < i; k++) {
-                const struct topo_link *link = link_between(draw, i, k);
-                int depth = arc_depth(middles, i, k), middle = (middles[i] + middles[k]) / 2;
-                if (link->link != TOPO_LINK_NVLINK)
-                    continue;
-                deepest = max(deepest, depth);
-                if (pass == 0) {
-                    svg_arc(draw->svg, "nvlink", middles[k], middles[i], y - DRAW_PAD, depth,
-                            link->count > 4 ? 4 : max(link->count, 1));
-                    continue;
-                }
-                svg_box(draw->svg, "count", middle - 11, y - DRAW_PAD + depth - 9, 22, 18);
-                svg_text(draw->svg, "s m", middle, y - DRAW_PAD + depth + 4, 0, "%d", link->count);
-            }
-        }
+    struct arc *arcs = calloc((size_t)n * (size_t)n, sizeof *arcs);
+    if (!arcs) {
+        draw->svg->body.failed = true;
+        return 0;
     }
-    return deepest ? deepest + 12 : 0;
+    n = find_arcs(draw, middles, arcs);
+    for (int i = 0; i < 2 * n; i++) {
+        const struct arc *arc = &arcs[i % n];
+        const struct topo_link *link = link_between(draw, arc->a, arc->b);
+        int depth = ARC_FIRST + ARC_STEP * arc->lane, middle = (arc->left + arc->right) / 2;
+        int island = draw->island_of[draw->host->first_gpu + arc->a];
+        char classes[32] = "nvlink";
+        deepest = max(deepest, depth);
+        if (i >= n) {
+            svg_box(draw->svg, "count", middle - 11, y + depth - 9, 22, 18);
+            svg_text(draw->svg, "s m", middle, y + depth + 4, 0, "%d", link->count);
+            continue;
+        }
+        if (island == draw->island_of[draw->host->first_gpu + arc->b])
+            text_print(classes, sizeof classes, "i%d arc", island % DRAW_ISLANDS);
+        svg_arc(draw->svg, classes, arc->left, arc->right, y, depth, link->count > 4 ? 4 : max(link->count, 1));
+    }
+    free(arcs);
+    return deepest ? deepest + 8 : 0;
 }
 
 /* One line that says what the table's matrix says. */
@@ -201,9 +232,10 @@ int draw_gpu_host(struct draw *draw, int x, int y, int *out_w)
         at += width_of(columns_of(draw, numa)) + DRAW_PAD;
     }
     *out_w = max(at - DRAW_PAD - x, 2 * GPU_W);
-    used = h + DRAW_PAD;
-    used += draw_switch(draw, middles, y + used - DRAW_PAD);
-    used += draw_arcs(draw, middles, y + used - DRAW_PAD);
+    used = h - DRAW_PAD; /* the links begin at the GPUs, inside the boxes of the nodes */
+    used += draw_switch(draw, middles, y + used);
+    used += draw_arcs(draw, middles, y + used);
+    used = max(used, h) + DRAW_GAP;
     used += draw_kinds(draw, x, y + used, *out_w);
     free(middles);
     return used;

@@ -108,15 +108,18 @@ static enum status open_grouping(int n, int sp, struct grouping *work)
     return STATUS_OK;
 }
 
-/* Largest remainders first, so that what was joined nearer stays together and the odd device is the one left over. */
+/* Largest remainders first, so that what was joined nearer stays together and the odd device is the one left over; but what
+ * makes exactly one group stays in the order of the devices. */
 static int gather_pieces(struct grouping *work, const struct nearness *near, int cluster)
 {
-    int n = 0;
+    int n = 0, total = 0;
+    for (int c = cluster; c < near->n; c++)
+        total += near->parent[c] == cluster ? work->left[c] : 0;
     for (int c = cluster; c < near->n; c++) {
         if (near->parent[c] != cluster || work->left[c] == 0)
             continue;
         int at = n++;
-        for (; at > 0 && work->left[work->pieces[at - 1]] < work->left[c]; at--)
+        for (; at > 0 && total != work->sp && work->left[work->pieces[at - 1]] < work->left[c]; at--)
             work->pieces[at] = work->pieces[at - 1];
         work->pieces[at] = c;
     }

@@ -5,8 +5,9 @@
 #include "base/units.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-enum { SHOWN_ALL = 4, SHOWN_KINDS = 6, LEFT = 20, NETWORK_W = 28, NETWORK_ROOM = 130 };
+enum { SHOWN_ALL = 4, SHOWN_KINDS = 6, LEFT = 20, NETWORK_W = 28, NETWORK_ROOM = 130, HOST_W = 520 };
 
 static const char style[] =
     "text{font:13px system-ui,Helvetica,Arial,sans-serif;fill:#1f2933}.b{font-weight:600}.s{font-size:11px;fill:#52606d}"
@@ -19,7 +20,7 @@ static const char style[] =
     ".switch{fill:#e3f0c8;stroke:#5b8c00;stroke-width:1.5}.count{fill:#fff;stroke:#5b8c00}.warn{fill:#ab091e}"
     ".i0{fill:#d6e8ff;stroke:#2186eb}.i1{fill:#ffe0f0;stroke:#d64594}.i2{fill:#d8f5ec;stroke:#199473}"
     ".i3{fill:#ece1ff;stroke:#7c5cc4}.i4{fill:#fff0cc;stroke:#c99a06}.i5{fill:#d5f3fb;stroke:#1992b5}"
-    ".i6{fill:#fbdfd9;stroke:#c65d43}.i7{fill:#e6ecd8;stroke:#7d8f45}";
+    ".i6{fill:#fbdfd9;stroke:#c65d43}.i7{fill:#e6ecd8;stroke:#7d8f45}.arc{fill:none}";
 
 static void heading(struct draw *draw, const struct topo_host *host, int x, int y, int room)
 {
@@ -48,8 +49,9 @@ static int draw_host(struct draw *draw, int index, int y, int *widest)
     struct text inside = svg->body;
     svg->body = outside;
     h += DRAW_HEAD + 8 + DRAW_PAD / 2;
+    w = w > HOST_W ? w : HOST_W;
     svg_box(svg, "host", LEFT, y, w + 2 * DRAW_PAD, h);
-    heading(draw, &draw->topo->hosts[index], x, y + 22, w);
+    heading(draw, &draw->topo->hosts[index], x, y + 22, w * 7 / 8); /* bold is wider */
     text_add_raw(&svg->body, text_get(&inside), inside.len);
     svg->body.failed |= inside.failed;
     text_free(&inside);
@@ -91,7 +93,7 @@ static void legend(const struct topo *topo, struct svg *svg, int y)
     for (size_t i = 0; i < n; i++) {
         svg_box(svg, entries[i].classes, x, y, 18, 14);
         svg_text(svg, "s", x + 24, y + 11, 0, "%s", entries[i].words);
-        x += i + 1 < n ? 210 : 60;
+        x += 24 + 7 * (int)strlen(entries[i].words) + 20;
     }
     svg->right = x > svg->right ? x : svg->right;
 }

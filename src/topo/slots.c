@@ -121,22 +121,26 @@ static enum status trim(struct pool *pool, int wanted, int threads)
     return status;
 }
 
-/* One unit per hardware thread, for more ranks than cores. */
+/* One unit per hardware thread, for more ranks than cores: in each node the first threads of all cores, then the second. */
 static enum status split(struct pool *pool)
 {
     struct pool parts = {0};
     enum status status = STATUS_OK;
-    for (int i = 0; i < pool->n && status == STATUS_OK; i++) {
-        int cpu = -1;
-        while (status == STATUS_OK && (cpu = hwloc_bitmap_next(pool->units[i].cpus, cpu)) >= 0) {
+    for (int i = 0; i < pool->n; i++) {
+        int thread = 0;
+        for (int cpu = -1; status == STATUS_OK && (cpu = hwloc_bitmap_next(pool->units[i].cpus, cpu)) >= 0; thread++) {
             hwloc_bitmap_t one = hwloc_bitmap_alloc();
             if (one)
                 hwloc_bitmap_only(one, (unsigned)cpu);
             status = add_unit(&parts, pool->units[i].numa, one);
+            if (status == STATUS_OK)
+                parts.units[parts.n - 1].order = thread * pool->n + i;
         }
     }
     close_pool(pool);
     *pool = parts;
+    if (status == STATUS_OK)
+        qsort(pool->units, (size_t)pool->n, sizeof *pool->units, compare_units);
     return status;
 }
 
@@ -144,9 +148,11 @@ static enum status fill_pool(const struct topo *topo, int n, struct pool *pool)
 {
     TRY(read_cores(topo, pool));
     int usable = topo_usable_cpus(topo), cores = pool->n;
-    if (usable < count_pus(pool))
-        TRY(trim(pool, usable < cores ? usable : cores, usable / cores > 1 ? usable / cores : 1));
-    return n > pool->n ? split(pool) : STATUS_OK;
+    if (n > cores)
+        TRY(split(pool));
+    if (usable >= count_pus(pool))
+        return STATUS_OK;
+    return trim(pool, usable < pool->n ? usable : pool->n, n > cores || usable < cores ? 1 : usable / cores);
 }
 
 /* As many ranks on each node as on the others, where there is room. */

@@ -164,9 +164,10 @@ static enum status option_nic(struct reader *reader)
     static const char right[] = "write count x network rate in Gbit/s: nic=8x400G";
     char value[64] = "";
     double gbit = 0;
+    size_t count_at = reader->at, digits = strspn(reader->text + count_at, "0123456789");
+    if (digits && reader->text[count_at + digits] != 'x') /* before the range: nic=400G is a rate without a count */
+        return COMPLAIN(reader, count_at + digits, right, "nic needs 'x' between count and rate");
     TRY(read_number(reader, "the count of NICs", 1, SYNTH_NICS_MAX, right, &reader->synth->nics));
-    if (peek(reader) != 'x')
-        return COMPLAIN(reader, reader->at, right, "nic needs 'x' between count and rate");
     size_t start = ++reader->at;
     bool fits = copy_value(reader, value, sizeof value);
     size_t len = strlen(value);
