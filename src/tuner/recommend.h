@@ -24,6 +24,7 @@ struct recommend_time {
 
 struct recommend_candidate {
     struct plan plan;
+    char attention_class[PLAN_NAME]; /* what the target is told; plan.attention is the kernel that was timed */
     struct verdict verdict;       /* RULE_OK, or why it is rejected before pricing */
     struct recommend_time time;   /* when priced */
     bool priced, timed;           /* timed: its own layer was measured */

@@ -1,0 +1,10 @@
+/* tuner/flips.h -- what would change the answer: one opened option at a time, decided again from the samples already held. */
+#ifndef SPTUNE_TUNER_FLIPS_H
+#define SPTUNE_TUNER_FLIPS_H
+
+#include "tuner/search_state.h"
+
+/* Fills flips, native, next_measurement and fits_if; measures nothing but, when the budget allows, the native plan's exchange. */
+enum status flips_find(struct search *search, struct recommendation *out);
+
+#endif

@@ -1,0 +1,154 @@
+/* tuner/request.c -- open fields get the target's defaults and this machine's limits, each listed as an assumption. */
+#include "tuner/request.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "sp/exchange.h"
+
+#include <string.h>
+
+void request_init(struct request *out)
+{
+    memset(out, 0, sizeof *out);
+    out->ranks = out->world = out->ranks_per_host = 1;
+    out->use_memory = 0.5;
+    out->effort = REQUEST_QUICK;
+    out->seed = 1;
+    out->problem.dtype = DTYPE_BF16;
+    plan_default(&out->space.base);
+}
+
+void request_assume(struct request *request, const char *name, const char *value, const char *from)
+{
+    if (request->nassumptions == REQUEST_ASSUMPTIONS)
+        return;
+    struct request_assumption *a = &request->assumptions[request->nassumptions++];
+    text_print(a->name, sizeof a->name, "%s", name);
+    text_print(a->value, sizeof a->value, "%s", value);
+    text_print(a->from, sizeof a->from, "%s", from);
+}
+
+static void assume_default(struct request *request, bool open, const char *name, const char *value)
+{
+    char from[64];
+    if (!open)
+        return;
+    text_print(from, sizeof from, "default of %s", request->target->name);
+    request_assume(request, name, value, from);
+}
+
+static void take_defaults(struct request *request)
+{
+    struct plan_space *space = &request->space;
+    bool stands_in = false;
+    space->dev = request->dev;
+    space->base = request->target->defaults;
+    text_print(space->base.exchange, PLAN_NAME, "%s", request->target->exchange(request->dev, &stands_in));
+    const struct plan *base = &space->base;
+    char zero[8], micro[24];
+    text_print(zero, sizeof zero, "%d", base->zero_stage);
+    assume_default(request, space->nloss == 0, "loss", plan_loss_name(base->loss));
+    assume_default(request, space->nzero == 0, "zero", zero);
+    assume_default(request, space->ncheckpointing == 0, "checkpointing", plan_checkpointing_name(base->checkpointing));
+    assume_default(request, space->noffload == 0, "offload", plan_offload_name(base->offload));
+    assume_default(request, true, "optimizer", "adamw");
+    if (request->nmicro == 0) {
+        request->micro_batch[request->nmicro++] = 1;
+        text_print(micro, sizeof micro, "%d", 1);
+        request_assume(request, "micro_batch", micro, "one sequence per sp group");
+    }
+    if (stands_in && space->nexchange == 0)
+        request_assume(request, "exchange", base->exchange, "stands in for the target's own on this device");
+}
+
+static enum status unknown_class(const struct target *target, const char *word)
+{
+    const char *names[TARGET_CLASSES + 1];
+    size_t n = 0;
+    struct text all = {0};
+    for (; target->classes[n] != NULL; n++) {
+        names[n] = target->classes[n];
+        text_add(&all, "%s%s", n > 0 ? ", " : "", names[n]);
+    }
+    const char *near = text_nearest(word, names, n);
+    enum status status = FAIL(STATUS_USAGE, "%s has no attention '%.40s'", target->name, word);
+    status = HINT(status, "%s%s%sone of: %s", near != NULL ? "did you mean " : "", near != NULL ? near : "", near != NULL ? "? " : "",
+                  text_get(&all));
+    text_free(&all);
+    return status;
+}
+
+/* Each class is searched through the kernel that stands in for it here, or under its own name when none does. */
+static enum status take_classes(struct request *request)
+{
+    const struct target *target = request->target;
+    struct plan_space *space = &request->space;
+    for (int i = 0; target->classes[i] != NULL && request->nclasses == 0; i++) {
+        for (int c = 0; target->classes[c] != NULL; c++)
+            text_print(request->classes[request->nclasses++], PLAN_NAME, "%s", target->classes[c]);
+    }
+    space->nattention = 0;
+    for (int i = 0; i < request->nclasses; i++) {
+        const char *class = request->classes[i];
+        if (target_class(target, class) == NULL || strcmp(target_class(target, class), class) != 0)
+            return unknown_class(target, class);
+        const char *kernel = target_stand_in(target, class, request->dev);
+        text_print(space->attention[space->nattention++], PLAN_NAME, "%s", kernel != NULL ? kernel : class);
+        if (kernel != NULL && strcmp(kernel, class) != 0) {
+            char value[96];
+            text_print(value, sizeof value, "kernel %s", kernel);
+            request_assume(request, class, value, "stands in for it on this device");
+        }
+    }
+    for (int i = 0; i < space->nexchange; i++)
+        if (exchange_find(space->exchange[i]) == NULL)
+            return HINT(FAIL(STATUS_USAGE, "--exchange does not know '%.40s'", space->exchange[i]),
+                        "`sptune bench exchange --exchange list` names them");
+    return STATUS_OK;
+}
+
+static enum status take_memory(struct request *request)
+{
+    if (request->device_memory_bytes > 0)
+        return STATUS_OK;
+    const struct topo *topo = request->topo;
+    if (request->dev == DEV_CUDA && topo->ngpus > 0 && topo->gpus[0].memory_bytes > 0) {
+        request->device_memory_bytes = topo->gpus[0].memory_bytes;
+        text_print(request->device_memory_from, sizeof request->device_memory_from, "%.40s", topo->gpus[0].name);
+    } else if (!request->replay) {
+        int64_t available = 0;
+        TRY(mem_available(&available));
+        request->device_memory_bytes = available / request->ranks;
+        text_print(request->device_memory_from, sizeof request->device_memory_from, "available memory / %d ranks",
+                   request->ranks);
+    } else {
+        return HINT(FAIL(STATUS_USAGE, "--replay does not look at this machine's memory"), "give --device-memory");
+    }
+    char size[UNITS_BUF];
+    request_assume(request, "device_memory", units_format_bytes((double)request->device_memory_bytes, size),
+                   request->device_memory_from);
+    return STATUS_OK;
+}
+
+enum status request_complete(struct request *request)
+{
+    if (request->world < request->ranks)
+        return HINT(FAIL(STATUS_USAGE, "--world %d is smaller than the %d ranks measured", request->world, request->ranks),
+                    "give --ranks %d or fewer", request->world);
+    request->problem.world = request->world;
+    request->problem.seq_fixed = request->sp_fixed;
+    int per_host = request->topo->ngpus > 0 && request->dev == DEV_CUDA ? request->topo->ngpus / request->topo->nhosts
+                                                                       : request->ranks;
+    request->ranks_per_host = per_host < request->world ? per_host : request->world;
+    TRY(problem_check(&request->problem));
+    take_defaults(request);
+    TRY(take_classes(request));
+    TRY(take_memory(request));
+    if (request->world > request->ranks) {
+        char value[64];
+        text_print(value, sizeof value, "%d of %d", request->ranks, request->world);
+        request_assume(request, "measured_ranks", value, "what more ranks add is modelled");
+    }
+    return STATUS_OK;
+}
