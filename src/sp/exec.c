@@ -108,7 +108,8 @@ static enum status kernel_memory_alloc(struct exec *exec)
             workspace = bytes > workspace ? bytes : workspace;
         }
     }
-    return own_alloc(exec, (int64_t)workspace, "attention workspace", &exec->workspace);
+    exec->workspace_bytes = (int64_t)workspace;
+    return own_alloc(exec, exec->workspace_bytes, "attention workspace", &exec->workspace);
 }
 
 static void shape_fill(const struct exec *exec, const struct exec_chunk *heads, struct attention_shape *shape)

@@ -44,6 +44,7 @@ struct exec {
     float *dk_sum, *dv_sum; /* fp32, as dk and dv */
     float *lse;
     void *workspace;
+    int64_t workspace_bytes;
     int64_t *cu; /* documents, NULL when not packed */
     int docs;
     struct exec_step *steps; /* [plan.chunks] */
