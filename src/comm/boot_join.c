@@ -8,6 +8,7 @@
  */
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "comm/boot_star.h"
 
 #include <arpa/inet.h>
@@ -48,6 +49,14 @@ struct door {
 
 /* ---- addresses ---- */
 
+/* The resolver would take a number modulo 2^16. */
+static bool is_port(const char *text)
+{
+    int64_t port;
+    return text[0] && strspn(text, "0123456789") == strlen(text) &&
+           units_parse_count(text, "port", 1, 65535, &port) == STATUS_OK;
+}
+
 /* host:port or [v6]:port */
 static enum status split_root(const char *root, char *host, size_t size, const char **port)
 {
@@ -57,7 +66,7 @@ static enum status split_root(const char *root, char *host, size_t size, const c
         root++;
         len -= 2;
     }
-    if (!colon || len == 0 || len >= size || !colon[1])
+    if (!colon || len == 0 || len >= size || !is_port(colon + 1))
         return HINT(FAIL(STATUS_USAGE, "'%s' is not where rank 0 listens", root), "host:port, as in node7:4711");
     memcpy(host, root, len);
     host[len] = '\0';
@@ -353,6 +362,7 @@ static enum status await_welcome(struct boot *boot, const struct launch *launch,
         poll(&ready, 1, star_wait_ms(deadline_ns, POLL_MS));
         wire_write(wire);
         enum wire_end end = wire_read(wire);
+        TRY(star_take_abort(boot)); /* perhaps right behind a welcome */
         struct wire_frame *frame = wire->head;
         if (frame && frame->head.type == WIRE_WELCOME) {
             free(wire_pop(wire));
@@ -360,7 +370,6 @@ static enum status await_welcome(struct boot *boot, const struct launch *launch,
         }
         if (frame && frame->head.type == WIRE_REFUSE)
             return explain_refusal(launch, frame->head.op);
-        TRY(star_take_abort(boot));
         if (boot->peer[0].bye)
             return status_rank(FAIL(STATUS_PEER, "rank 0 left before the job was open"), 0);
         *again = end == WIRE_ENDED;

@@ -1,0 +1,187 @@
+/* tests/comm/ranks.c -- the runner behind ranks.h. */
+#include "ranks.h"
+#include "base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAMES_MAX = 256, NAME_MAX_BYTES = 64 };
+
+struct names {
+    int n;
+    char name[NAMES_MAX][NAME_MAX_BYTES];
+};
+
+struct board *board;
+
+struct wrapped {
+    launch_rank_main rank_main;
+    void *arg;
+};
+
+void ranks_sleep_ms(int ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+static int count_files(void)
+{
+    int n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static bool is_ours(const char *name)
+{
+    return strncmp(name, "ucx_shm_posix", 13) == 0 || strncmp(name, "sptune_probe", 12) == 0;
+}
+
+static struct names list_segments(void)
+{
+    struct names names = {.n = 0};
+    DIR *dir = opendir("/dev/shm");
+    for (struct dirent *entry; dir && names.n < NAMES_MAX && (entry = readdir(dir));)
+        if (is_ours(entry->d_name))
+            text_print(names.name[names.n++], NAME_MAX_BYTES, "%s", entry->d_name);
+    if (dir)
+        closedir(dir);
+    return names;
+}
+
+/* Other jobs of this machine have files there for a moment; ours would stay. */
+static const char *left_in_shm(const struct names *before)
+{
+    static struct names now;
+    now = list_segments();
+    for (int i = 0; i < now.n; i++) {
+        bool known = false;
+        for (int j = 0; j < before->n; j++)
+            known = known || strcmp(now.name[i], before->name[j]) == 0;
+        if (!known)
+            return now.name[i];
+    }
+    return NULL;
+}
+
+static bool is_rank(int pid)
+{
+    for (int r = 0; r < RANKS_MAX; r++)
+        if (pid > 0 && board->pid[r] == pid)
+            return true;
+    return false;
+}
+
+/* Segments whose creator was one of our ranks. */
+static int left_in_sysv(void)
+{
+    int n = 0, id, creator;
+    char line[512];
+    FILE *file = fopen("/proc/sysvipc/shm", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "%*d %d %*o %*u %d", &id, &creator) == 2 && is_rank(creator))
+            n++;
+    if (file)
+        fclose(file);
+    return n;
+}
+
+static int left_processes(void)
+{
+    int n = 0;
+    for (int r = 0; r < RANKS_MAX; r++)
+        if (board->pid[r] > 0 && !(kill(board->pid[r], 0) < 0 && errno == ESRCH))
+            n++;
+    return n;
+}
+
+static int wrapper(const struct launch *launch, void *arg)
+{
+    const struct wrapped *wrapped = arg;
+    board->pid[launch->rank] = getpid();
+    return wrapped->rank_main(launch, wrapped->arg);
+}
+
+static void clear_board(void)
+{
+    if (!board) {
+        void *page = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(page != MAP_FAILED);
+        board = page;
+    }
+    memset(board, 0, sizeof *board);
+}
+
+struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg)
+{
+    struct wrapped wrapped = {.rank_main = rank_main, .arg = arg};
+    struct launch_report report;
+    clear_board();
+    struct names before = list_segments();
+    int files = count_files();
+    enum status status = launch_fork(n, NULL, wrapper, &wrapped, &report);
+    if (status != STATUS_OK)
+        print_error("launch_fork: %s\n", status_last()->what);
+    assert_int_equal(status, STATUS_OK);
+    assert_int_equal(count_files(), files);
+    assert_int_equal(left_processes(), 0);
+    assert_int_equal(left_in_sysv(), 0);
+    const char *left = left_in_shm(&before);
+    for (int i = 0; left && i < 40; i++, left = left_in_shm(&before))
+        ranks_sleep_ms(50);
+    if (left)
+        fail_msg("left in /dev/shm: %s", left);
+    return report;
+}
+
+void ranks_pass(int n, launch_rank_main rank_main, void *arg)
+{
+    struct launch_report report = ranks_run(n, rank_main, arg);
+    assert_int_equal(report.failed_rank, -1);
+    assert_int_equal(report.exit_code, 0);
+    assert_true(report.root_spoke);
+}
+
+int ranks_note(const struct launch *launch, enum status status)
+{
+    board->code[launch->rank] = status;
+    board->rank[launch->rank] = status == STATUS_OK ? -1 : status_last()->rank;
+    text_print(board->what[launch->rank], sizeof board->what[0], "%s", status == STATUS_OK ? "" : status_last()->what);
+    return status_exit_code(status);
+}
+
+void ranks_die_after(int64_t us)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+    const struct itimerspec when = {.it_value = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000 + 1}};
+    timer_t timer;
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0)
+        abort();
+}
+
+enum status side_open(struct side *side, const struct launch *launch, const char *prefer)
+{
+    *side = (struct side){.boot = NULL};
+    TRY(boot_open(launch, clock_deadline(BOOT_DEADLINE_US), &side->boot));
+    TRY(dev_open(DEV_CPU, 0, &side->dev));
+    TRY(dev_queue_create(side->dev, &side->queue));
+    return comm_open(side->boot, side->dev, "ucx", prefer, &side->comm);
+}
+
+void side_close(struct side *side)
+{
+    comm_close(side->comm);
+    dev_queue_destroy(side->queue);
+    dev_close(side->dev);
+    boot_close(side->boot);
+}

@@ -1,0 +1,510 @@
+/* tests/comm/test_launch.c -- who am I; forked ranks and their supervisor. */
+#include "ranks.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- detection ---- */
+
+static const char *const names[] = {"SPTUNE_RANK", "SPTUNE_SIZE",       "SPTUNE_ROOT",      "SPTUNE_TOKEN",
+                                    "SPTUNE_NODE", "SPTUNE_LOCAL_RANK", "SPTUNE_LOCAL_SIZE"};
+#define TOKEN "0123456789abcdef0123456789abcdef"
+
+static void set(const char *rank, const char *size, const char *root, const char *token)
+{
+    const char *const values[] = {rank, size, root, token, NULL, NULL, NULL};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        unsetenv(names[i]);
+        if (values[i])
+            setenv(names[i], values[i], 1);
+    }
+}
+
+static int clear(void **state)
+{
+    (void)state;
+    set(NULL, NULL, NULL, NULL);
+    return 0;
+}
+
+static void test_detect_nothing(void **state)
+{
+    (void)state;
+    struct launch launch;
+    bool found = true;
+    assert_int_equal(launch_detect(&launch, &found), STATUS_OK);
+    assert_false(found);
+}
+
+static void test_detect_environment(void **state)
+{
+    (void)state;
+    struct launch launch;
+    bool found = false;
+    set("3", "4", "node7:4711", TOKEN);
+    assert_int_equal(launch_detect(&launch, &found), STATUS_OK);
+    assert_true(found);
+    assert_int_equal(launch.rank, 3);
+    assert_int_equal(launch.size, 4);
+    assert_int_equal(launch.local_rank, 3);
+    assert_int_equal(launch.local_size, 4);
+    assert_int_equal(launch.listen_fd, -1);
+    assert_false(launch.root_listening);
+    assert_string_equal(launch.root, "node7:4711");
+    assert_string_equal(launch.token, TOKEN);
+    setenv("SPTUNE_LOCAL_RANK", "1", 1);
+    setenv("SPTUNE_LOCAL_SIZE", "2", 1);
+    setenv("SPTUNE_NODE", "b", 1);
+    assert_int_equal(launch_detect(&launch, &found), STATUS_OK);
+    assert_int_equal(launch.local_rank, 1);
+    assert_int_equal(launch.local_size, 2);
+    assert_string_equal(launch.node, "b");
+}
+
+static void test_detect_refuses(void **state)
+{
+    (void)state;
+    char far[200];
+    memset(far, 'a', sizeof far);
+    memcpy(far + sizeof far - 3, ":1", 3);
+    const struct {
+        const char *rank, *size, *root, *token, *says;
+    } bad[] = {
+        {"0", "2", "a:1", NULL, "SPTUNE_TOKEN"},
+        {NULL, "2", "a:1", TOKEN, "SPTUNE_RANK"},
+        {"2", "2", "a:1", TOKEN, "too large"},
+        {"-1", "2", "a:1", TOKEN, "-1"},
+        {"0", "0", "a:1", TOKEN, "too small"},
+        {"0", "1000000000000000000", "a:1", TOKEN, "too large"},
+        {"0", "1000000000000000000000000000000", "a:1", TOKEN, ""},
+        {"x", "2", "a:1", TOKEN, "x"},
+        {"0", "2", "a:1", "short", "token"},
+        {"0", "2", "a:1", "0123456789abcdef0123456789abcdeX", "token"},
+        {"0", "2", "a:1", TOKEN "0", "token"},
+        {"0", "2", far, TOKEN, "SPTUNE_ROOT"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct launch launch;
+        bool found;
+        set(bad[i].rank, bad[i].size, bad[i].root, bad[i].token);
+        assert_int_equal(launch_detect(&launch, &found), STATUS_USAGE);
+        assert_non_null(strstr(status_last()->what, bad[i].says));
+    }
+}
+
+/* ---- ranks ---- */
+
+static int sleep_forever(void)
+{
+    while (pause() < 0)
+        continue;
+    return 0;
+}
+
+static int return_rank(const struct launch *launch, void *arg)
+{
+    const int *codes = arg;
+    RANK_CHECK(launch->size == 3 && launch->local_size == 3 && launch->local_rank == launch->rank);
+    RANK_CHECK((launch->listen_fd >= 0) == (launch->rank == 0));
+    RANK_CHECK(launch->root_listening && strncmp(launch->root, "127.0.0.1:", 10) == 0);
+    RANK_CHECK(strlen(launch->token) == 32 && strcmp(launch->rule, "fork of 3 ranks") == 0);
+    board->flag[launch->rank] = 1;
+    /* In the order of the ranks' numbers from the last one down, so that who ended first is known. */
+    while (launch->rank + 1 < launch->size && !(board->flag[launch->rank + 1] & 2))
+        ranks_sleep_ms(1);
+    board->flag[launch->rank] |= 2;
+    ranks_sleep_ms(20);
+    return codes[launch->rank];
+}
+
+static void test_fork_codes(void **state)
+{
+    (void)state;
+    static const struct {
+        int codes[3], exit_code, failed;
+    } cases[] = {
+        {{0, 0, 0}, 0, -1},
+        {{2, 2, 2}, 2, -1},   /* agreed */
+        {{3, 0, 0}, 3, 2},    /* rank 2 left first, unlike rank 0 */
+        {{0, 0, 7}, 7, 2},    /* rank 0 does not know */
+        {{0, 5, 7}, 7, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int codes[3];
+        memcpy(codes, cases[i].codes, sizeof codes);
+        struct launch_report report = ranks_run(3, return_rank, codes);
+        assert_int_equal(report.exit_code, cases[i].exit_code);
+        assert_int_equal(report.failed_rank, cases[i].failed);
+        assert_int_equal(report.signal, 0);
+        assert_true(report.root_spoke);
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(board->flag[r], 3);
+    }
+}
+
+static int tokens_differ(const struct launch *launch, void *arg)
+{
+    memcpy(arg, launch->token, sizeof launch->token);
+    return 0;
+}
+
+static void test_fork_tokens(void **state)
+{
+    (void)state;
+    char *seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen != MAP_FAILED);
+    ranks_pass(1, tokens_differ, seen);
+    ranks_pass(1, tokens_differ, seen + 64);
+    assert_memory_not_equal(seen, seen + 64, 32);
+    munmap(seen, 4096);
+}
+
+static int signal_self(const struct launch *launch, void *arg)
+{
+    if (launch->rank == *(const int *)arg)
+        raise(SIGKILL);
+    ranks_sleep_ms(50);
+    return launch->rank == 0 ? 4 : 0;
+}
+
+static void test_fork_signal(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 3; victim++) {
+        struct launch_report report = ranks_run(3, signal_self, &victim);
+        assert_int_equal(report.exit_code, 4);
+        assert_int_equal(report.failed_rank, victim);
+        assert_int_equal(report.signal, SIGKILL);
+        assert_int_equal(report.root_spoke, victim != 0);
+    }
+}
+
+static int leave_early(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    if (launch->rank == 1)
+        exit(0); /* without returning: nobody was told */
+    ranks_sleep_ms(50);
+    return 0;
+}
+
+static void test_fork_early_exit(void **state)
+{
+    (void)state;
+    struct launch_report report = ranks_run(2, leave_early, NULL);
+    assert_int_equal(report.failed_rank, 1);
+    assert_int_equal(report.signal, 0);
+    assert_int_equal(report.exit_code, 4);
+    assert_true(report.root_spoke);
+}
+
+/* A rank that does not end is killed after the grace period, together with what it started. */
+static int hang(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    if (launch->rank == 1)
+        return 3;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGTERM, SIG_IGN);
+        _exit(sleep_forever());
+    }
+    board->pid[RANKS_MAX - 1] = child;
+    return sleep_forever();
+}
+
+static void test_fork_grace(void **state)
+{
+    (void)state;
+    int64_t start_ns = clock_ns();
+    struct launch_report report = ranks_run(2, hang, NULL);
+    assert_true(board->pid[RANKS_MAX - 1] > 0); /* ranks_run has seen that it is gone */
+    assert_true(clock_ns() - start_ns > LAUNCH_GRACE_US * INT64_C(1000));
+    assert_int_equal(report.failed_rank, 1);
+    assert_int_equal(report.signal, 0);
+    assert_int_equal(report.exit_code, 4);
+    assert_false(report.root_spoke);
+}
+
+/* ---- what ranks inherit ---- */
+
+static int say(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    printf("rank %d\n", launch->rank);
+    return 0;
+}
+
+/* What the parent had buffered comes out once. */
+static void test_fork_output(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    int kept = dup(STDOUT_FILENO);
+    assert_true(file && kept >= 0);
+    fflush(stdout);
+    dup2(fileno(file), STDOUT_FILENO);
+    printf("before\n");
+    ranks_pass(3, say, NULL);
+    fflush(stdout);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    char text[256] = "";
+    rewind(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = '\0';
+    assert_string_equal(text, strstr(text, "before"));
+    assert_null(strstr(text + 1, "before"));
+    for (int r = 0; r < 3; r++) {
+        char line[16];
+        snprintf(line, sizeof line, "rank %d\n", r);
+        assert_non_null(strstr(text, line));
+    }
+    assert_int_equal(n, strlen("before\n") + 3 * strlen("rank 0\n"));
+}
+
+static int last_cpu(const cpu_set_t *set)
+{
+    for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
+        if (CPU_ISSET((size_t)cpu, set))
+            return cpu;
+    return -1;
+}
+
+static int is_bound(const struct launch *launch, void *arg)
+{
+    cpu_set_t set, all = *(const cpu_set_t *)arg;
+    RANK_CHECK(sched_getaffinity(0, sizeof set, &set) == 0);
+    if (launch->rank == 1)
+        RANK_CHECK(CPU_EQUAL(&set, &all));
+    else
+        RANK_CHECK(CPU_COUNT(&set) == 1 && CPU_ISSET((size_t)last_cpu(&all), &set));
+    return 0;
+}
+
+static void test_fork_binding(void **state)
+{
+    (void)state;
+    cpu_set_t before, after;
+    char last[32], range[64], empty[] = "";
+    struct launch_report report;
+    sched_getaffinity(0, sizeof before, &before);
+    snprintf(last, sizeof last, "%d", last_cpu(&before));
+    snprintf(range, sizeof range, "%d-%d", last_cpu(&before), last_cpu(&before));
+    char *cpus[] = {last, NULL, range};
+    board = NULL;
+    assert_int_equal(launch_fork(3, cpus, is_bound, &before, &report), STATUS_OK);
+    assert_int_equal(report.exit_code, 0);
+    char *second_empty[] = {last, empty};
+    assert_int_equal(launch_fork(2, second_empty, is_bound, &before, &report), STATUS_OK);
+    assert_int_equal(report.exit_code, 0);
+    sched_getaffinity(0, sizeof after, &after);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
+static int must_not_run(const struct launch *launch, void *arg)
+{
+    *(atomic_int *)arg = launch->rank == 1;
+    return sleep_forever();
+}
+
+/* The second rank cannot be bound: the first one, already running, is taken away again. */
+static void test_fork_binding_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"x", "1-", "3-1", "0,,1", "0-", ",", " 0", "16383", "99999999999999999999", "-1", "0;1"};
+    atomic_int *ran = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(ran != MAP_FAILED);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct launch_report report = {.exit_code = 77};
+        char list[32];
+        snprintf(list, sizeof list, "%s", bad[i]);
+        char *cpus[] = {NULL, list};
+        assert_int_equal(launch_fork(2, cpus, must_not_run, ran, &report), STATUS_USAGE);
+        assert_string_equal(status_last()->where, "rank 1");
+        assert_int_equal(report.exit_code, 77);
+        assert_int_equal(*ran, 0);
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        assert_int_equal(errno, ECHILD);
+    }
+    munmap(ran, 4096);
+}
+
+static void test_fork_sizes_refused(void **state)
+{
+    (void)state;
+    struct launch_report report;
+    static const int sizes[] = {0, -1, LAUNCH_RANKS_MAX + 1, 2147483647};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        assert_int_equal(launch_fork(sizes[i], NULL, must_not_run, NULL, &report), STATUS_USAGE);
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t got;
+
+static void on_signal(int sig)
+{
+    got = sig;
+}
+
+/* Rank 0 decides: it ends cleanly at the first signal. The others get none. */
+static int decide(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    board->flag[launch->rank] = 1;
+    if (launch->rank == 1) {
+        while (board->flag[0] != 2)
+            ranks_sleep_ms(1);
+        RANK_CHECK(!got);
+        return 130;
+    }
+    while (!got)
+        ranks_sleep_ms(1);
+    ranks_sleep_ms(20);
+    board->flag[0] = 2;
+    return 128 + got;
+}
+
+static int insist(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    board->flag[launch->rank] = 1;
+    return sleep_forever();
+}
+
+static int defenceless(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    board->flag[launch->rank] = 1;
+    return launch->rank == 0 ? sleep_forever() : 0;
+}
+
+/* A process beside the test that sends signals to its supervisor once both ranks run. */
+static pid_t start_sender(int sig, int count, int gap_ms)
+{
+    pid_t supervisor = getpid(), sender = fork();
+    if (sender != 0)
+        return sender;
+    while (!board->flag[0] || !board->flag[1])
+        ranks_sleep_ms(1);
+    for (int i = 0; i < count; i++) {
+        kill(supervisor, sig);
+        ranks_sleep_ms(gap_ms);
+    }
+    _exit(0);
+}
+
+static struct launch_report run_signalled(launch_rank_main rank_main, int sig, int count, int gap_ms)
+{
+    ranks_pass(1, say, NULL); /* a fresh board */
+    memset(board, 0, sizeof *board);
+    struct launch_report report;
+    pid_t sender = start_sender(sig, count, gap_ms);
+    assert_int_equal(launch_fork(2, NULL, rank_main, NULL, &report), STATUS_OK);
+    waitpid(sender, NULL, 0);
+    return report;
+}
+
+static void test_signal_forwarded(void **state)
+{
+    (void)state;
+    struct launch_report report = run_signalled(decide, SIGINT, 1, 0);
+    assert_int_equal(report.exit_code, 130);
+    assert_int_equal(report.failed_rank, -1);
+    assert_true(report.root_spoke);
+    /* Two within a few milliseconds are one wish: rank 0 still gets to decide. */
+    report = run_signalled(decide, SIGINT, 2, 3);
+    assert_int_equal(report.exit_code, 130);
+    assert_true(report.root_spoke);
+}
+
+static void test_signal_twice_kills(void **state)
+{
+    (void)state;
+    struct launch_report report = run_signalled(insist, SIGTERM, 2, 150);
+    assert_int_equal(report.exit_code, 143);
+    assert_int_equal(report.failed_rank, -1);
+    assert_int_equal(report.signal, SIGTERM);
+    assert_false(report.root_spoke);
+}
+
+/* Before rank 0 has a handler, the signal ends it: that is the user's wish, not a rank that died. */
+static void test_signal_early(void **state)
+{
+    (void)state;
+    struct launch_report report = run_signalled(defenceless, SIGTERM, 1, 0);
+    assert_int_equal(report.exit_code, 143);
+    assert_int_equal(report.failed_rank, -1);
+    assert_false(report.root_spoke);
+}
+
+static int wait_forever(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    board->pid[launch->rank] = getpid();
+    return sleep_forever();
+}
+
+static void test_supervisor_killed(void **state)
+{
+    (void)state;
+    ranks_pass(1, say, NULL);
+    memset(board, 0, sizeof *board);
+    pid_t supervisor = fork();
+    if (supervisor == 0) {
+        struct launch_report report;
+        launch_fork(3, NULL, wait_forever, NULL, &report);
+        _exit(0);
+    }
+    while (!board->pid[0] || !board->pid[1] || !board->pid[2])
+        ranks_sleep_ms(1);
+    kill(supervisor, SIGKILL);
+    waitpid(supervisor, NULL, 0);
+    for (int r = 0; r < 3; r++) /* the test's own timeout ends this loop when a rank lives on */
+        for (;;) {
+            char path[64], line[256] = "";
+            snprintf(path, sizeof path, "/proc/%d/stat", board->pid[r]);
+            FILE *file = fopen(path, "r");
+            bool gone = !file || !fgets(line, sizeof line, file) || strstr(line, ") Z ") || strstr(line, ") X ");
+            if (file)
+                fclose(file);
+            if (gone)
+                break;
+            ranks_sleep_ms(1);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_detect_nothing, clear, clear),
+        cmocka_unit_test_setup_teardown(test_detect_environment, clear, clear),
+        cmocka_unit_test_setup_teardown(test_detect_refuses, clear, clear),
+        cmocka_unit_test(test_fork_codes),
+        cmocka_unit_test(test_fork_tokens),
+        cmocka_unit_test(test_fork_signal),
+        cmocka_unit_test(test_fork_early_exit),
+        cmocka_unit_test(test_fork_grace),
+        cmocka_unit_test(test_fork_output),
+        cmocka_unit_test(test_fork_binding),
+        cmocka_unit_test(test_fork_binding_refused),
+        cmocka_unit_test(test_fork_sizes_refused),
+        cmocka_unit_test(test_signal_forwarded),
+        cmocka_unit_test(test_signal_twice_kills),
+        cmocka_unit_test(test_signal_early),
+        cmocka_unit_test(test_supervisor_killed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
