@@ -10,7 +10,7 @@
 #include <string.h>
 #include <wchar.h>
 
-enum { WIDTH = 80, NARROWEST = 8, GRID_COLUMNS_MAX = 64 };
+enum { WIDTH = 80, NARROWEST = 8, LONG_TEXT = 24, GRID_COLUMNS_MAX = 64 };
 
 struct grid {
     const struct export_column *columns;
@@ -173,15 +173,17 @@ static enum status grid_fill(struct grid *grid, const char *const *cells)
     return STATUS_OK;
 }
 
-/* How far a column may shrink: first headers wrap over their cells, then text at its blanks, then text anywhere, and numbers
- * only when nothing else is left. */
-enum pass { WRAP_HEADERS, WRAP_TEXT, BREAK_TEXT, BREAK_ALL, PASSES };
+/* How far a column may shrink: first headers wrap over their cells, then long text, then any text at its blanks, then text
+ * anywhere, and numbers only when nothing else is left. */
+enum pass { WRAP_HEADERS, WRAP_LONG, WRAP_TEXT, BREAK_TEXT, BREAK_ALL, PASSES };
 
 static int narrowest(const struct grid *grid, int column, enum pass pass)
 {
     int whole = grid->body[column] > grid->header[column] ? grid->body[column] : grid->header[column];
     if (pass == WRAP_HEADERS || (grid->columns[column].right && pass < BREAK_ALL))
         return whole;
+    if (pass == WRAP_LONG)
+        return grid->header[column] > LONG_TEXT ? grid->header[column] : LONG_TEXT;
     return pass == WRAP_TEXT || grid->piece[column] < NARROWEST ? grid->piece[column] : NARROWEST;
 }
 
@@ -229,7 +231,7 @@ static enum status grid_fit(struct grid *grid)
         return STATUS_OK;
     for (int pass = WRAP_HEADERS; pass < PASSES; pass++) {
         shrink(grid, (enum pass)pass);
-        grid->gap = total_width(grid) > WIDTH ? 1 : grid->gap;
+        grid->gap = pass >= WRAP_LONG && total_width(grid) > WIDTH ? 1 : grid->gap;
     }
     for (int i = 0; i < grid->ncolumns * (grid->nrows + 1); i++) {
         char *wrapped = wrap(grid->cells[i], grid->width[i % grid->ncolumns]);
@@ -316,8 +318,8 @@ bool export_grid_fits(const struct export_column *columns, int ncolumns, const c
 {
     struct grid grid = {.columns = columns, .ncolumns = ncolumns, .nrows = nrows, .gap = 1};
     bool fits = ncolumns <= GRID_COLUMNS_MAX && grid_fill(&grid, cells) == STATUS_OK;
-    shrink(&grid, WRAP_HEADERS);
-    shrink(&grid, WRAP_TEXT);
+    for (int pass = WRAP_HEADERS; pass <= WRAP_TEXT; pass++)
+        shrink(&grid, (enum pass)pass);
     fits = fits && total_width(&grid) <= WIDTH;
     grid_free(&grid);
     return fits;

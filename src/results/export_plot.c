@@ -194,11 +194,12 @@ static void place_points(struct panel *panel)
 
 /* ---- gnuplot's words ---- */
 
+/* gnuplot 5.4 misreads a doubled quote at the start of a string, so an apostrophe becomes the typographic one. */
 static void add_quoted(struct text *script, const char *value)
 {
     text_add(script, "'");
     for (; *value; value++)
-        text_add(script, *value == '\'' ? "''" : "%c", *value);
+        text_add(script, *value == '\'' ? "\xe2\x80\x99" : "%c", *value);
     text_add(script, "'");
 }
 

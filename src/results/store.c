@@ -13,6 +13,7 @@
  */
 #include "results/store_private.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -239,8 +240,10 @@ static enum status uri_of(const char *path, const char *query, char **out)
 
 static enum status connect(struct store *store, const char *query)
 {
-    int flags = SQLITE_OPEN_URI | SQLITE_OPEN_EXRESCODE |
-                (store->mode == STORE_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY);
+    /* Readers too open for writing where they may (query_only keeps them from it): the last one out then takes the log and the
+     * shared memory away, and a log that a killed writer left is brought home. */
+    int flags = SQLITE_OPEN_URI | SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_READWRITE |
+                (store->mode == STORE_WRITE ? SQLITE_OPEN_CREATE : 0);
     char *uri = NULL;
     TRY(uri_of(store->path, query, &uri));
     int code = sqlite3_open_v2(uri, &store->db, flags, NULL);
@@ -248,29 +251,29 @@ static enum status connect(struct store *store, const char *query)
     if (code != SQLITE_OK)
         return store_failure(store->db, store->path, store->mode == STORE_WRITE ? "create the store" : "open the store");
     sqlite3_busy_timeout(store->db, STORE_WAIT_MS);
-    return STATUS_OK;
+    return store->mode == STORE_READ ? store_exec(store, "PRAGMA query_only=ON", "open the store") : STATUS_OK;
 }
 
-static enum status number(struct store *store, const char *sql, int64_t *out)
+/* *fresh: a file without anything in it, ours to fill. One statement, so that all three are of one moment: another process
+ * may be creating the store right now. */
+static enum status check_owner(struct store *store, bool *fresh)
 {
     sqlite3_stmt *stmt = NULL;
     bool row = false;
-    enum status status = store_prepare(store, sql, &stmt);
+    int64_t application = 0, schema = 0, things = 0;
+    enum status status = store_prepare(store,
+                                       "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
+                                       " FROM pragma_application_id, pragma_user_version",
+                                       &stmt);
     if (status == STATUS_OK)
         status = store_step(store, stmt, "open the store", &row);
-    if (status == STATUS_OK)
-        *out = row ? sqlite3_column_int64(stmt, 0) : 0;
+    if (status == STATUS_OK && row) {
+        application = sqlite3_column_int64(stmt, 0);
+        schema = sqlite3_column_int64(stmt, 1);
+        things = sqlite3_column_int64(stmt, 2);
+    }
     sqlite3_finalize(stmt);
-    return status;
-}
-
-/* *fresh: a file without anything in it, ours to fill. */
-static enum status check_owner(struct store *store, bool *fresh)
-{
-    int64_t application = 0, schema = 0, things = 0;
-    TRY(number(store, "PRAGMA application_id", &application));
-    TRY(number(store, "PRAGMA user_version", &schema));
-    TRY(number(store, "SELECT count(*) FROM sqlite_schema", &things));
+    TRY(status);
     *fresh = !application && !schema && !things;
     if (*fresh)
         return STATUS_OK;
@@ -302,12 +305,22 @@ static enum status create(struct store *store)
     return store_end(store, status);
 }
 
+/* SQLite does not wait for others when the journal mode changes; we do. */
+static enum status set_journal(struct store *store, const char *sql)
+{
+    int64_t deadline = clock_deadline(STORE_WAIT_MS * INT64_C(1000));
+    int code;
+    while ((code = sqlite3_exec(store->db, sql, NULL, NULL, NULL) & 0xff) == SQLITE_BUSY && !clock_passed(deadline))
+        usleep(2000);
+    return code == SQLITE_OK ? STATUS_OK : store_failure(store->db, store->path, "open the store");
+}
+
 static enum status choose_journal(struct store *store)
 {
     bool remote = is_remote(store->path);
     if (remote)
         log_info("the store is on a network file system: rollback journal, one writer at a time (%s)", store->path);
-    TRY(store_exec(store, remote ? "PRAGMA journal_mode=DELETE" : "PRAGMA journal_mode=WAL", "open the store"));
+    TRY(set_journal(store, remote ? "PRAGMA journal_mode=DELETE" : "PRAGMA journal_mode=WAL"));
     return store_exec(store, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON", "open the store");
 }
 

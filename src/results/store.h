@@ -1,10 +1,17 @@
 /* results/store.h -- one SQLite file with every sample, committed as it is measured.
  *
- * WAL on local disks, rollback journal on network file systems (statfs; said once). Only rank 0 opens it. Reading never creates a file.
- * A newer schema is refused (STATUS_USAGE), a full disk is STATUS_IO, a foreign or damaged file STATUS_USAGE; nothing is half-written.
- * Path: --store, else SPTUNE_STORE, else <data dir>/results.db.
+ * WAL on local disks, rollback journal on network file systems (statfs; said once). Only rank 0 opens it, and no handle outlives a
+ * fork. Reading never creates a file: a missing or empty store is STATUS_NODATA. A newer schema, a foreign or damaged file, a file or
+ * directory that may not be read or written: STATUS_USAGE. A full disk is STATUS_IO, another writer that holds the store for longer than
+ * 10 s STATUS_BUSY; nothing is half-written. Path: --store, else SPTUNE_STORE, else <data dir>/results.db.
  *
- * A run is one command. A REF names runs: a number, a name, @last, @last~1.
+ * A run is one command. A REF names a run: a number, a name (the newest run of that name), @last, @last~1 (the one before).
+ *
+ *     TRY(store_open(path, STORE_WRITE, &store));
+ *     TRY(store_run_begin(store, "bench", command, NULL, machine, seed, &run));
+ *     TRY(store_put(store, run, &sample));   // committed: a kill right after it loses nothing
+ *     TRY(store_run_end(store, run));
+ *     store_close(store);
  */
 #ifndef SPTUNE_RESULTS_STORE_H
 #define SPTUNE_RESULTS_STORE_H
@@ -38,16 +45,18 @@ enum status store_open(const char *path, enum store_mode mode, struct store **ou
 void store_close(struct store *store);
 
 enum status store_run_begin(struct store *store, const char *verb, const char *command, const char *name, const char *machine,
-                            int64_t seed, int64_t *out_run);
+                            int64_t seed, int64_t *out_run); /* name NULL or "": none */
 enum status store_run_end(struct store *store, int64_t run);
 enum status store_put(struct store *store, int64_t run, const struct sample *sample); /* durable when it returns */
 
-/* Newest ok sample with this key on this machine; versions NULL: any, else only an exact match. NODATA when none. When only the
- * versions differ, *differs (malloc'ed, may be NULL) says how. run < 0: any run. */
+/* Newest ok sample with this key on this machine; versions NULL: any, else only an exact match (as JSON, not as text). NODATA when
+ * none. When only the versions differ, *differs (malloc'ed; NULL otherwise, and the argument may be NULL) says how:
+ * "ucx 1.13.1 -> 1.15.0, NCCL_ALGO Ring -> unset". run < 0: any run. */
 enum status store_find(struct store *store, const struct sample_key *key, const char *machine, const char *versions,
                        int64_t run, struct sample *out, char **differs);
 typedef enum status (*store_visit)(void *arg, int64_t run, const struct sample *sample);
-enum status store_each(struct store *store, int64_t run, store_visit visit, void *arg); /* run < 0: all */
+/* In the order measured; run < 0: all. The sample is borrowed for the call; a status that is not OK ends the walk and is passed on. */
+enum status store_each(struct store *store, int64_t run, store_visit visit, void *arg);
 
 enum status store_resolve(struct store *store, const char *ref, struct store_run *out); /* STATUS_USAGE, nearest named */
 enum status store_runs(struct store *store, struct store_run **out, int *out_n); /* newest first; free each and the array */
@@ -55,7 +64,8 @@ enum status store_forget(struct store *store, int64_t run);
 
 /* Documents (recommendations) by kind, newest last, and small remembered facts ("checked:<build>:<machine>:<what>"). */
 enum status store_put_document(struct store *store, int64_t run, const char *kind, const json_t *document);
-enum status store_document(struct store *store, int64_t run, const char *kind, json_t **out); /* newest of that run */
+/* Newest of that run, run < 0: of any. STATUS_NODATA when there is none. */
+enum status store_document(struct store *store, int64_t run, const char *kind, json_t **out);
 enum status store_remember(struct store *store, const char *fact, const char *value);
 bool store_recall(struct store *store, const char *fact, char *buf, size_t size);
 
