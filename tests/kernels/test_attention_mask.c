@@ -69,6 +69,23 @@ static void every_small_packing_is_one_range_per_query(void **state)
     }
 }
 
+/* Tokens, rows of LSE and heads are counted in 64 bits: batch item 3 of 2^31 - 1 tokens. */
+static void tokens_beyond_32_bits(void **state)
+{
+    (void)state;
+    const int64_t seq = (INT64_C(1) << 31) - 1;
+    struct attention_shape shape = fixture_shape(4, seq, seq, 6, 2, 1, DTYPE_BF16);
+    struct attention_segment segment = attention_segment_get(&shape, 3);
+    assert_true(attention_q_token(&shape, &segment, seq - 1) == 4 * seq - 1);
+    assert_true(attention_k_token(&shape, &segment, seq - 1) == 4 * seq - 1);
+    assert_true(attention_lse_index(&shape, &segment, 5, seq - 1) == 24 * seq - 1);
+    shape.causal = ATTENTION_BOTTOM_RIGHT;
+    shape.window = INT64_C(1) << 33;
+    segment.seq_k = INT64_C(1) << 40;
+    struct attention_range range = attention_keys(&shape, &segment, seq - 1);
+    assert_true(range.end == INT64_C(1) << 40 && range.first == range.end - shape.window);
+}
+
 static void set_one_hot(float *base, int64_t rows, int64_t cols)
 {
     memset(base, 0, (size_t)(rows * cols) * sizeof *base);
@@ -176,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_small_mask_is_one_range_per_query),
         cmocka_unit_test(every_small_packing_is_one_range_per_query),
+        cmocka_unit_test(tokens_beyond_32_bits),
         cmocka_unit_test(kernels_see_every_small_mask),
         cmocka_unit_test(kernels_see_masks_at_the_edges_of_blocks),
     };
