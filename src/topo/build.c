@@ -81,11 +81,13 @@ static enum status name_lost_links(struct topo *topo)
             if (gpu->host != host || gpu->nvlinks < 0 || gpu->nvlinks >= usual)
                 continue;
             if (gpu->nvlinks == 0)
-                TRY(topo_warn(topo, "GPU %d (%s, %s) has no NVLink where its peers have %d: groups with it are not NVLink "
-                              "groups", a, gpu->busid, topo->hosts[host].name, usual));
+                TRY(topo_warn(topo,
+                              "GPU %d (%s, %s) has no NVLink where its peers have %d: groups with it are not NVLink "
+                              "groups",
+                              a, gpu->busid, topo->hosts[host].name, usual));
             else
-                TRY(topo_warn(topo, "GPU %d (%s, %s) has %d NVLinks where its peers have %d: groups with it are slower", a,
-                              gpu->busid, topo->hosts[host].name, gpu->nvlinks, usual));
+                TRY(topo_warn(topo, "GPU %d (%s, %s) has %d NVLinks where its peers have %d: groups with it are slower",
+                              a, gpu->busid, topo->hosts[host].name, gpu->nvlinks, usual));
         }
     }
     return STATUS_OK;

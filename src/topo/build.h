@@ -28,8 +28,8 @@ static inline struct topo_link *topo_link_at(const struct topo *topo, int a, int
 
 enum status topo_fingerprint(const struct topo *topo, char out[33]);
 
-/* A loaded hwloc topology as host 0. `root` is "" for this machine, a directory holding proc/ and sys/ in tests, NULL when
- * the topology describes another machine: then nothing is read from /proc and /sys. */
+/* A loaded hwloc topology as host 0. `root` is "" for this machine, a directory holding proc/ and sys/ in tests, NULL
+ * when the topology describes another machine: then nothing is read from /proc and /sys. */
 enum status topo_from_hwloc(hwloc_topology_t machine, const char *root, struct topo *out);
 /* CPUs per wall second that the control groups under `root` leave to this process, the tightest along the path; -1 and
  * version 0 when none is set. */
@@ -46,7 +46,7 @@ struct topo_gpu_kind {
 const struct topo_gpu_kind *topo_gpu_kind(const char *name); /* NULL when unknown; case, '-', '_', ' ' do not matter */
 
 /* Does a PCI function compute? Display adapters of servers and hypervisors do not. */
-bool topo_pci_is_gpu(unsigned vendor, unsigned class_id, unsigned bus);
+bool topo_pci_is_gpu(unsigned vendor, unsigned class_id, unsigned bus, unsigned slot);
 
 extern const struct topo_source topo_source_hwloc;
 extern const struct topo_source topo_source_synth;

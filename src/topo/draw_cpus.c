@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { CORE = 26, CORE_GAP = 4, CORES_ACROSS = 8, CACHES_ACROSS = 4, NODES_ACROSS = 4, NICS_SHOWN = 16 };
+enum { CORE = 26, CORE_GAP = 4, CORES_ACROSS = 8, CACHES_ACROSS = 4, NODES_ACROSS = 2, PAGE_W = 1500, NICS_SHOWN = 16 };
 
 static int max(int a, int b)
 {
@@ -83,7 +83,8 @@ static int draw_block(struct draw *draw, struct block block, int x, int y, int *
         top += 24;
     }
     for (int i = 0; i < block.n; i++)
-        draw_core(draw, block.first + i, x + i % CORES_ACROSS * (CORE + CORE_GAP), top + i / CORES_ACROSS * (CORE + CORE_GAP));
+        draw_core(draw, block.first + i, x + i % CORES_ACROSS * (CORE + CORE_GAP),
+                  top + i / CORES_ACROSS * (CORE + CORE_GAP));
     *out_w = w;
     return top - y + rows * (CORE + CORE_GAP) - CORE_GAP;
 }
@@ -147,7 +148,8 @@ static int draw_package(struct draw *draw, int first, int end, int x, int y, int
 {
     struct svg *svg = draw->svg;
     struct text outside = svg->body;
-    int at_x = x + DRAW_PAD, at_y = y + DRAW_HEAD + 4, row_h = 0, in_row = 0, package = draw->topo->cores[first].package;
+    int at_x = x + DRAW_PAD, at_y = y + DRAW_HEAD + 4, row_h = 0, in_row = 0,
+        package = draw->topo->cores[first].package;
     const struct topo_host *host = &draw->topo->hosts[draw->topo->cores[first].host];
     svg->body = (struct text){0};
     *out_w = 0;
@@ -189,19 +191,32 @@ static int draw_caches(struct draw *draw, int x, int y, int room)
     return 24;
 }
 
-int draw_cpu_host(struct draw *draw, int x, int y, int *out_w)
+/* Packages side by side while the page is wide enough. */
+static int draw_packages(struct draw *draw, int x, int y, int *out_w)
 {
-    int first = draw->host->first_core, end = first + draw->host->ncores, at = x, tallest = 0, used;
+    int first = draw->host->first_core, end = first + draw->host->ncores, at_x = x, at_y = y, row_h = 0;
+    *out_w = 0;
     while (first < end) {
         int next = first + 1, w = 0;
         while (next < end && draw->topo->cores[next].package == draw->topo->cores[first].package)
             next++;
-        tallest = max(tallest, draw_package(draw, first, next, at, y, &w));
-        at += w + DRAW_PAD;
+        if (at_x > x && at_x - x + *out_w > PAGE_W) { /* the next package is about as wide as the widest so far */
+            at_y += row_h + DRAW_PAD;
+            at_x = x;
+            row_h = 0;
+        }
+        row_h = max(row_h, draw_package(draw, first, next, at_x, at_y, &w));
+        *out_w = max(*out_w, at_x + w - x);
+        at_x += w + DRAW_PAD;
         first = next;
     }
-    *out_w = max(at - DRAW_PAD - x, 2 * DRAW_NIC_W);
-    used = tallest + DRAW_GAP;
+    return at_y - y + row_h;
+}
+
+int draw_cpu_host(struct draw *draw, int x, int y, int *out_w)
+{
+    int used = draw_packages(draw, x, y, out_w) + DRAW_GAP;
+    *out_w = max(*out_w, 2 * DRAW_NIC_W);
     if (draw_count_nics(draw, -1))
         used += draw_nics(draw, -1, x, y + used, max(1, *out_w / (DRAW_NIC_W + DRAW_GAP)));
     if (draw->host->ncores)

@@ -32,12 +32,14 @@ static int width_of(int columns)
     return columns * (GPU_W + DRAW_GAP) - DRAW_GAP + 2 * DRAW_PAD;
 }
 
-/* GPUs stand in the order of their nodes, those of unknown node (-1) last; x of the middle of each is kept for the links. */
+/* GPUs stand in the order of their nodes, those of unknown node (-1) last; x of the middle of each is kept for the
+ * links. */
 static void draw_gpu(struct draw *draw, int index, int x, int y)
 {
     const struct topo_gpu *gpu = &draw->topo->gpus[index];
     char classes[32], memory[UNITS_BUF];
-    text_print(classes, sizeof classes, "gpu i%d%s", draw->island_of[index] % DRAW_ISLANDS, gpu->driver ? "" : " unknown");
+    text_print(classes, sizeof classes, "gpu i%d%s", draw->island_of[index] % DRAW_ISLANDS,
+               gpu->driver ? "" : " unknown");
     svg_open(draw->svg, "GPU %d: %s, %s, bus %s, island %d", index, gpu->name, render_memory(gpu->memory_bytes, memory),
              gpu->busid, draw->island_of[index]);
     svg_box(draw->svg, classes, x, y, GPU_W, GPU_H);
@@ -153,7 +155,9 @@ static int find_arcs(const struct draw *draw, const int *middles, struct arc *ar
     for (int i = 0; i < draw->host->ngpus; i++)
         for (int k = 0; k < i; k++)
             if (link_between(draw, i, k)->link == TOPO_LINK_NVLINK)
-                arcs[n++] = (struct arc){.a = k, .b = i, .left = middles[i] < middles[k] ? middles[i] : middles[k],
+                arcs[n++] = (struct arc){.a = k,
+                                         .b = i,
+                                         .left = middles[i] < middles[k] ? middles[i] : middles[k],
                                          .right = max(middles[i], middles[k])};
     qsort(arcs, (size_t)n, sizeof *arcs, compare_arcs);
     for (int i = 0; i < n; i++)
@@ -205,8 +209,8 @@ static int draw_kinds(struct draw *draw, int x, int y, int room)
         char cell[RENDER_CELL], meaning[96];
         render_cell(&kinds[i].link, cell);
         render_cell_meaning(&kinds[i].link, meaning, sizeof meaning);
-        text_add(&line, "%s%d pair%s %s (%s)", i ? " \xc2\xb7 " : "", (int)kinds[i].pairs, kinds[i].pairs == 1 ? "" : "s",
-                 cell, meaning);
+        text_add(&line, "%s%d pair%s %s (%s)", i ? " \xc2\xb7 " : "", (int)kinds[i].pairs,
+                 kinds[i].pairs == 1 ? "" : "s", cell, meaning);
     }
     draw->svg->body.failed |= line.failed;
     if (line.len)

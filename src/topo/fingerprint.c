@@ -1,9 +1,9 @@
 /* topo/fingerprint.c -- one short name for machines on which measurements are interchangeable.
  *
- * In it: GPU names and their links, CPU model, packages, NUMA nodes, cores, threads, caches. Not in it, because they differ
- * between runs or between equal machines: names, UUIDs, boot ids, bus ids, clocks, memory sizes (kernels and drivers keep a
- * little for themselves), link rates, cpuset and quota. NICs count from the second host on: inside one host no byte of ours
- * uses them, and interfaces come and go.
+ * In it: GPU names and their links, CPU model, packages, NUMA nodes, cores, threads, caches. Not in it, because they
+ * differ between runs or between equal machines: names, UUIDs, boot ids, bus ids, clocks, memory sizes (kernels and
+ * drivers keep a little for themselves), link rates, cpuset and quota. NICs count from the second host on: inside one
+ * host no byte of ours uses them, and interfaces come and go.
  */
 #include "topo/build.h"
 

@@ -114,7 +114,8 @@ enum status reading_cpus(hwloc_topology_t machine, const struct reading *read, s
     for (int i = 0; i < read->nnumas; i++) {
         hwloc_obj_t object = read->numas[i];
         uint64_t memory = object->attr->numanode.local_memory;
-        out->numas[i] = (struct topo_numa){.os_index = (int)object->os_index, .memory_bytes = memory ? (int64_t)memory : -1};
+        out->numas[i] =
+            (struct topo_numa){.os_index = (int)object->os_index, .memory_bytes = memory ? (int64_t)memory : -1};
         whole &= print_set(usable(read, object), out->numas[i].cpus, sizeof out->numas[i].cpus);
     }
     for (int i = 0; i < read->ncores; i++) {

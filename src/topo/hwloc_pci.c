@@ -46,7 +46,7 @@ int reading_find_gpus(hwloc_topology_t machine, hwloc_obj_t *found, int max)
     int n = 0;
     for (hwloc_obj_t object = NULL; (object = hwloc_get_next_pcidev(machine, object));) {
         const struct hwloc_pcidev_attr_s *pci = &object->attr->pcidev;
-        if (topo_pci_is_gpu(pci->vendor_id, pci->class_id, pci->bus))
+        if (topo_pci_is_gpu(pci->vendor_id, pci->class_id, pci->bus, pci->dev))
             n = insert(found, n, max, object);
     }
     return n;
@@ -68,7 +68,8 @@ static bool has_osdev(hwloc_obj_t object, hwloc_obj_osdev_type_t type)
     return false;
 }
 
-/* A function may be a network interface and a verbs device at once: the verbs name is the one that UCX and NCCL take. */
+/* A function may be a network interface and a verbs device at once: the verbs name is the one that UCX and NCCL take.
+ */
 int reading_find_nics(hwloc_topology_t machine, hwloc_obj_t *found, int max)
 {
     enum { PCI_NETWORK = 0x02 };
@@ -110,8 +111,8 @@ static hwloc_obj_t meeting_point(hwloc_obj_t a, hwloc_obj_t b, int *out_bridges)
     return NULL;
 }
 
-/* A switch is one bridge upwards and one for each port downwards, so through one switch a GPU passes one bridge before the
- * ways meet. */
+/* A switch is one bridge upwards and one for each port downwards, so through one switch a GPU passes one bridge before
+ * the ways meet. */
 static enum topo_link_class pci_link(const struct topo *topo, int a, int b, const hwloc_obj_t *found)
 {
     int bridges = 0;

@@ -108,8 +108,8 @@ static enum status open_grouping(int n, int sp, struct grouping *work)
     return STATUS_OK;
 }
 
-/* Largest remainders first, so that what was joined nearer stays together and the odd device is the one left over; but what
- * makes exactly one group stays in the order of the devices. */
+/* Largest remainders first, so that what was joined nearer stays together and the odd device is the one left over; but
+ * what makes exactly one group stays in the order of the devices. */
 static int gather_pieces(struct grouping *work, const struct nearness *near, int cluster)
 {
     int n = 0, total = 0;
@@ -264,7 +264,8 @@ enum status topo_rank_order(const struct topo *topo, int n, int sp, int *order)
     if (n < 1 || sp < 1)
         return FAIL(STATUS_USAGE, "%d ranks in groups of %d: both must be 1 or more", n, sp);
     if (n % sp != 0)
-        return HINT(FAIL(STATUS_USAGE, "%d ranks do not make whole groups of %d", n, sp), "use a multiple of %d ranks", sp);
+        return HINT(FAIL(STATUS_USAGE, "%d ranks do not make whole groups of %d", n, sp), "use a multiple of %d ranks",
+                    sp);
     if (topo->ngpus == 0) {
         for (int i = 0; i < n; i++)
             order[i] = i;

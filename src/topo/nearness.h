@@ -20,11 +20,11 @@ struct nearness {
     int64_t *keys;        /* of each level, nearest first */
     uint16_t *level;      /* [n][n] worst level between two clusters */
     int *parent;
-    int *degree;          /* partners that a cluster could merge with; -1: no longer a cluster of its own */
+    int *degree; /* partners that a cluster could merge with; -1: no longer a cluster of its own */
 };
 
 enum status nearness_open(const struct topo *topo, struct nearness *out);
-bool nearness_step(struct nearness *near); /* false when every level was done */
+bool nearness_step(struct nearness *near);                             /* false when every level was done */
 enum topo_link_class nearness_next_class(const struct nearness *near); /* TOPO_LINK_COUNT when no level is left */
 void nearness_close(struct nearness *near);
 

@@ -9,7 +9,7 @@
 struct reading {
     hwloc_bitmap_t allowed; /* PUs that this process may use */
     hwloc_bitmap_t scratch;
-    hwloc_obj_t *numas;     /* nodes with CPUs, in os_index order */
+    hwloc_obj_t *numas; /* nodes with CPUs, in os_index order */
     int nnumas, ncores;
     hwloc_obj_type_t core_type; /* PU where no cores are told */
 };

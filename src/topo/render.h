@@ -1,4 +1,5 @@
-/* topo/render.h -- what table and picture share: hosts and their parts, equal hosts shown once. Inside this room only. */
+/* topo/render.h -- what table and picture share: hosts and their parts, equal hosts shown once. Inside this room only.
+ */
 #ifndef SPTUNE_TOPO_RENDER_H
 #define SPTUNE_TOPO_RENDER_H
 

@@ -1,9 +1,8 @@
 /* topo/render_json.c -- sptune.topo/1: everything in a struct topo, so that it can be read back.
  *
  * {..., source, fingerprint,
- *  hosts: [{name, boot_id, memory_bytes, memory_limit_bytes, packages, cores, pus, pus_allowed, cpu_quota, quota_version,
- *           cpu_model, l1d_bytes, l2_bytes, l3_bytes, l3_count}],
- *  numa:  [{host, os_index, memory_bytes, cpus}],
+ *  hosts: [{name, boot_id, memory_bytes, memory_limit_bytes, packages, cores, pus, pus_allowed, cpu_quota,
+ * quota_version, cpu_model, l1d_bytes, l2_bytes, l3_bytes, l3_count}], numa:  [{host, os_index, memory_bytes, cpus}],
  *  cores: [{host, numa, package, l3, pus, cpus}],
  *  gpus:  [{index, host, busid, name, numa, memory_bytes, uuid, nvlinks, driver}],
  *  links: [{a, b, class, count, GBps, from}],          every pair once, a < b

@@ -10,13 +10,15 @@
 enum { SHOWN_ALL = 4, SHOWN_KINDS = 6, LEFT = 20, NETWORK_W = 28, NETWORK_ROOM = 130, HOST_W = 520 };
 
 static const char style[] =
-    "text{font:13px system-ui,Helvetica,Arial,sans-serif;fill:#1f2933}.b{font-weight:600}.s{font-size:11px;fill:#52606d}"
+    "text{font:13px "
+    "system-ui,Helvetica,Arial,sans-serif;fill:#1f2933}.b{font-weight:600}.s{font-size:11px;fill:#52606d}"
     ".t{font-size:18px;font-weight:600}.m{text-anchor:middle}.page{fill:#fff}"
     ".host{fill:#f5f7fa;stroke:#9aa5b1;stroke-width:1.5}.package{fill:#e4e7eb;stroke:#9aa5b1}"
     ".numa{fill:#fff;stroke:#cbd2d9}.cache{fill:#fff3c4;stroke:#f0b429}.core{fill:#c1eac5;stroke:#57ae5b}"
     ".off{fill:#e4e7eb;stroke:#9aa5b1;stroke-dasharray:2 2}.nic{fill:#ffe8d9;stroke:#f9703e}"
     ".network{fill:#ffe8d9;stroke:#f9703e}.wire{stroke:#f9703e;stroke-width:2}"
-    ".gpu{stroke-width:1.5}.unknown{stroke-dasharray:4 3}.nvlink{fill:none;stroke:#5b8c00;stroke-opacity:.75}.w3{stroke-width:3}"
+    ".gpu{stroke-width:1.5}.unknown{stroke-dasharray:4 "
+    "3}.nvlink{fill:none;stroke:#5b8c00;stroke-opacity:.75}.w3{stroke-width:3}"
     ".switch{fill:#e3f0c8;stroke:#5b8c00;stroke-width:1.5}.count{fill:#fff;stroke:#5b8c00}.warn{fill:#ab091e}"
     ".i0{fill:#d6e8ff;stroke:#2186eb}.i1{fill:#ffe0f0;stroke:#d64594}.i2{fill:#d8f5ec;stroke:#199473}"
     ".i3{fill:#ece1ff;stroke:#7c5cc4}.i4{fill:#fff0cc;stroke:#c99a06}.i5{fill:#d5f3fb;stroke:#1992b5}"
@@ -29,9 +31,9 @@ static void heading(struct draw *draw, const struct topo_host *host, int x, int 
         text_print(quota, sizeof quota, " \xc2\xb7 quota %.4g CPUs", host->cpu_quota);
     if (draw->host->equals > 1)
         text_print(more, sizeof more, " and %d more like it", draw->host->equals - 1);
-    svg_text(draw->svg, "b", x, y, room, "%s%s%s%s \xc2\xb7 %d cores, %d of %d CPUs allowed%s%s%s", host->name, more,
-             host->cpu_model[0] ? " \xc2\xb7 " : "", host->cpu_model, host->cores, host->pus_allowed, host->pus, quota,
-             host->memory_bytes < 0 ? "" : " \xc2\xb7 ",
+    svg_text(draw->svg, "b", x, y, room, "%s%s%s%s \xc2\xb7 %d cores, %d of %d CPUs allowed%s%s%s",
+             host->name[0] ? host->name : "this machine", more, host->cpu_model[0] ? " \xc2\xb7 " : "", host->cpu_model,
+             host->cores, host->pus_allowed, host->pus, quota, host->memory_bytes < 0 ? "" : " \xc2\xb7 ",
              host->memory_bytes < 0 ? "" : render_memory(host->memory_bytes, memory));
 }
 
@@ -82,9 +84,8 @@ struct entry {
 
 static void legend(const struct topo *topo, struct svg *svg, int y)
 {
-    static const struct entry gpu_entries[] = {{"gpu i0", "GPU; one colour, one island"},
-                                               {"switch", "NVLink, links per GPU or pair"},
-                                               {"nic", "NIC"}};
+    static const struct entry gpu_entries[] = {
+        {"gpu i0", "GPU; one colour, one island"}, {"switch", "NVLink, links per GPU or pair"}, {"nic", "NIC"}};
     static const struct entry cpu_entries[] = {
         {"core", "core, first CPU"}, {"core off", "not allowed here"}, {"cache", "last-level cache"}, {"nic", "NIC"}};
     const struct entry *entries = topo->ngpus ? gpu_entries : cpu_entries;
@@ -160,8 +161,8 @@ enum status topo_to_svg(const struct topo *topo, char **out)
     TRY_OUT(mem_alloc((size_t)topo->ngpus * sizeof *island_of, "islands", (void **)&island_of));
     TRY_OUT(topo_islands(topo, island_of, &islands));
     TRY_OUT(draw_page(&svg, topo, hosts, island_of));
-    text_print(description, sizeof description, "%d hosts, %d GPUs in %d islands, fingerprint %s", topo->nhosts, topo->ngpus,
-               islands, topo->fingerprint);
+    text_print(description, sizeof description, "%d hosts, %d GPUs in %d islands, fingerprint %s", topo->nhosts,
+               topo->ngpus, islands, topo->fingerprint);
     status = svg_finish(&svg, style, topo->source, description, out);
 out:
     text_free(&svg.body);

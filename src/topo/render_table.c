@@ -5,6 +5,8 @@
 #include "base/units.h"
 
 #include <libsmartcols.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,9 +107,9 @@ static const char *quota_text(const struct topo_host *host, char buf[UNITS_BUF])
 
 static void add_hosts(struct text *text, const struct topo *topo, const struct render_host *hosts)
 {
-    static const struct column columns[] = {{"HOST", false, true},  {"CPU", false, true},   {"PKG", true, false},
-                                            {"NUMA", true, false},  {"CORES", true, false}, {"CPUS", true, false},
-                                            {"ALLOWED", true, false},   {"QUOTA", true, false}, {"MEMORY", true, false},
+    static const struct column columns[] = {{"HOST", false, true},    {"CPU", false, true},   {"PKG", true, false},
+                                            {"NUMA", true, false},    {"CORES", true, false}, {"CPUS", true, false},
+                                            {"ALLOWED", true, false}, {"QUOTA", true, false}, {"MEMORY", true, false},
                                             {"LIMIT", true, false}};
     struct sheet sheet;
     char buf[UNITS_BUF];
@@ -120,7 +122,7 @@ static void add_hosts(struct text *text, const struct topo *topo, const struct r
         if (hosts[i].equals > 1)
             sheet_cell(&sheet, "%s x%d", host->name, hosts[i].equals);
         else
-            sheet_cell(&sheet, "%s", host->name);
+            sheet_cell(&sheet, "%s", host->name[0] ? host->name : "-");
         sheet_cell(&sheet, "%s", host->cpu_model[0] ? host->cpu_model : "?");
         sheet_cell(&sheet, "%d", host->packages);
         sheet_cell(&sheet, "%d", hosts[i].nnumas);
@@ -147,8 +149,11 @@ static void add_caches(struct text *text, const struct topo_host *host)
 
 static void add_numas(struct text *text, const struct topo *topo, const struct render_host *host)
 {
-    static const struct column columns[] = {
-        {"NUMA", true, false}, {"MEMORY", true, false}, {"CPUS", false, true}, {"GPUS", false, true}, {"NICS", false, true}};
+    static const struct column columns[] = {{"NUMA", true, false},
+                                            {"MEMORY", true, false},
+                                            {"CPUS", false, true},
+                                            {"GPUS", false, true},
+                                            {"NICS", false, true}};
     struct sheet sheet;
     char memory[UNITS_BUF];
     sheet_open(&sheet, columns, sizeof columns / sizeof *columns);

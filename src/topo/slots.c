@@ -1,8 +1,8 @@
 /* topo/slots.c -- CPU sets for ranks that have no GPU.
  *
- * A unit is what one rank gets at least: a core while there are enough of them, else one hardware thread. Under a quota only
- * as many threads are handed out as the quota pays for, one per core first. All ranks get equally many units; what does not
- * divide stays idle, because with ranks of unequal speed only the slowest would be measured.
+ * A unit is what one rank gets at least: a core while there are enough of them, else one hardware thread. Under a quota
+ * only as many threads are handed out as the quota pays for, one per core first. All ranks get equally many units; what
+ * does not divide stays idle, because with ranks of unequal speed only the slowest would be measured.
  */
 #include "topo/topo.h"
 
@@ -54,7 +54,8 @@ static enum status add_unit(struct pool *pool, int numa, hwloc_bitmap_t cpus)
 static int compare_units(const void *a, const void *b)
 {
     const struct unit *x = a, *y = b;
-    return x->numa != y->numa ? (x->numa > y->numa) - (x->numa < y->numa) : (x->order > y->order) - (x->order < y->order);
+    return x->numa != y->numa ? (x->numa > y->numa) - (x->numa < y->numa)
+                              : (x->order > y->order) - (x->order < y->order);
 }
 
 /* One unit for each core of host 0 that this process may use. */
@@ -121,7 +122,8 @@ static enum status trim(struct pool *pool, int wanted, int threads)
     return status;
 }
 
-/* One unit per hardware thread, for more ranks than cores: in each node the first threads of all cores, then the second. */
+/* One unit per hardware thread, for more ranks than cores: in each node the first threads of all cores, then the
+ * second. */
 static enum status split(struct pool *pool)
 {
     struct pool parts = {0};

@@ -49,8 +49,8 @@ static void cut(char *words, size_t size, size_t n)
 
 void svg_box(struct svg *svg, const char *classes, int x, int y, int w, int h)
 {
-    text_add(&svg->body, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\"/>\n", classes, x, y, w, h,
-             h < 40 ? 4 : 8);
+    text_add(&svg->body, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\"/>\n", classes, x, y,
+             w, h, h < 40 ? 4 : 8);
     grow(svg, x + w, y + h);
 }
 
@@ -63,8 +63,8 @@ void svg_line(struct svg *svg, const char *classes, int x1, int y1, int x2, int 
 void svg_arc(struct svg *svg, const char *classes, int x1, int x2, int y, int depth, int width)
 {
     int control = y + depth * 4 / 3; /* a cubic curve comes 3/4 of the way to its control points */
-    text_add(&svg->body, "<path class=\"%s\" stroke-width=\"%d\" d=\"M%d %dC%d %d %d %d %d %d\"/>\n", classes, width, x1, y,
-             x1, control, x2, control, x2, y);
+    text_add(&svg->body, "<path class=\"%s\" stroke-width=\"%d\" d=\"M%d %dC%d %d %d %d %d %d\"/>\n", classes, width,
+             x1, y, x1, control, x2, control, x2, y);
     grow(svg, x1 > x2 ? x1 : x2, y + depth);
 }
 
@@ -123,8 +123,10 @@ enum status svg_finish(struct svg *svg, const char *style, const char *title, co
 {
     struct text text = {0};
     int w = svg->right + MARGIN, h = svg->bottom + MARGIN;
-    text_add(&text, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
-             "height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n", w, h, w, h);
+    text_add(&text,
+             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" "
+             "height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\">\n",
+             w, h, w, h);
     add_element(&text, "title", title);
     add_element(&text, "desc", description);
     text_add(&text, "<style>%s</style>\n<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", style, w, h);

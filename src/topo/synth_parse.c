@@ -17,8 +17,8 @@ struct reader {
     const char *text;
     size_t at;
     struct synth *synth;
-    unsigned seen;         /* options given: a bit each */
-    size_t where[16];      /* and where */
+    unsigned seen;    /* options given: a bit each */
+    size_t where[16]; /* and where */
     size_t pairs_cap;
     bool cpu;
 };
@@ -108,8 +108,9 @@ static enum status read_pair(struct reader *reader, struct synth_pair *out)
     TRY(read_number(reader, "the second GPU of a pair", 0, SYNTH_PER_HOST_MAX - 1, right, &out->b));
     TRY(read_end(reader, "a pair", right));
     if (out->a >= synth->gpus || out->b >= synth->gpus)
-        return HINT(place(FAIL(STATUS_USAGE, "GPU %d of a pair does not exist", out->a > out->b ? out->a : out->b), reader,
-                          start), "a host has GPUs 0 to %d", synth->gpus - 1);
+        return HINT(place(FAIL(STATUS_USAGE, "GPU %d of a pair does not exist", out->a > out->b ? out->a : out->b),
+                          reader, start),
+                    "a host has GPUs 0 to %d", synth->gpus - 1);
     if (out->a == out->b)
         return COMPLAIN(reader, start, right, "GPU %d cannot be linked with itself", out->a);
     for (int i = 0; i < synth->npairs; i++) {
@@ -137,7 +138,8 @@ static enum status option_pairs(struct reader *reader)
 
 static enum status option_mem(struct reader *reader)
 {
-    return read_memory(reader, "mem", reader->cpu ? &reader->synth->host_memory_bytes : &reader->synth->gpu_memory_bytes);
+    return read_memory(reader, "mem",
+                       reader->cpu ? &reader->synth->host_memory_bytes : &reader->synth->gpu_memory_bytes);
 }
 
 static enum status option_hostmem(struct reader *reader)
@@ -212,14 +214,16 @@ static enum status read_option(struct reader *reader)
 {
     size_t start = reader->at, len = strcspn(reader->text + start, "=,");
     int row = 0;
-    while (row < OPTIONS && (strlen(options[row].key) != len || strncmp(options[row].key, reader->text + start, len) != 0))
+    while (row < OPTIONS &&
+           (strlen(options[row].key) != len || strncmp(options[row].key, reader->text + start, len) != 0))
         row++;
     if (row == OPTIONS)
         return no_option(reader, len);
     if (reader->seen & 1u << row)
         return COMPLAIN(reader, start, "give each option once", "%s is given twice", options[row].key);
     if (reader->cpu && options[row].gpus_only)
-        return COMPLAIN(reader, start, "a machine without GPUs takes mem= numa= nic=", "%s needs GPUs", options[row].key);
+        return COMPLAIN(reader, start, "a machine without GPUs takes mem= numa= nic=", "%s needs GPUs",
+                        options[row].key);
     if (reader->text[start + len] != '=')
         return COMPLAIN(reader, start + len, "write key=value", "%s needs a value", options[row].key);
     reader->seen |= 1u << row;
@@ -275,8 +279,9 @@ static enum status read_machine(struct reader *reader)
         return HINT(place(FAIL(STATUS_USAGE, "%d hosts are too many", synth->hosts), reader, start[0]),
                     "use 1 to %d hosts", SYNTH_HOSTS_MAX);
     if (each > most)
-        return HINT(place(FAIL(STATUS_USAGE, "%d %s on one host are too many", each, reader->cpu ? "cores" : "GPUs"), reader,
-                          start[n - 1]), "use 1 to %d", most);
+        return HINT(place(FAIL(STATUS_USAGE, "%d %s on one host are too many", each, reader->cpu ? "cores" : "GPUs"),
+                          reader, start[n - 1]),
+                    "use 1 to %d", most);
     if (reader->cpu) {
         synth->name[0] = '\0';
         synth->cores = each;
@@ -296,8 +301,9 @@ static enum status apply_kind(struct reader *reader)
     struct synth *synth = reader->synth;
     const struct topo_gpu_kind *kind = topo_gpu_kind(synth->name);
     if (!kind && synth->gpu_memory_bytes < 0)
-        return HINT(place(FAIL(STATUS_USAGE, "the memory of a '%s' is not known", synth->name), reader, strlen(reader->text)),
-                    "add it, as in mem=80GiB");
+        return HINT(
+            place(FAIL(STATUS_USAGE, "the memory of a '%s' is not known", synth->name), reader, strlen(reader->text)),
+            "add it, as in mem=80GiB");
     if (!kind)
         return STATUS_OK;
     text_print(synth->name, sizeof synth->name, "%s", kind->name);
@@ -318,17 +324,19 @@ static enum status check_whole(struct reader *reader)
         synth->numas = synth->gpus >= 4 ? 2 : 1;
     if (synth->numas > synth->cores)
         return HINT(place(FAIL(STATUS_USAGE, "%d NUMA nodes with %d cores", synth->numas, synth->cores), reader,
-                          reader->where[reader->seen & 1u << NUMA ? NUMA : CPUS]), "use numa=%d or less", synth->cores);
+                          reader->where[reader->seen & 1u << NUMA ? NUMA : CPUS]),
+                    "use numa=%d or less", synth->cores);
     if ((int64_t)synth->hosts * synth->cores > SYNTH_ALL_CORES_MAX)
         return HINT(place(FAIL(STATUS_USAGE, "%d hosts of %d cores are too many", synth->hosts, synth->cores), reader,
-                          strlen(prefix)), "use %d cores in all, or fewer", SYNTH_ALL_CORES_MAX);
+                          strlen(prefix)),
+                    "use %d cores in all, or fewer", SYNTH_ALL_CORES_MAX);
     return STATUS_OK;
 }
 
 enum status synth_parse(const char *text, struct synth *out)
 {
-    *out = (struct synth){.gpu_memory_bytes = -1, .host_memory_bytes = -1, .nvlinks = -1, .nvlink_GBps = -1.0,
-                          .nic_GBps = -1.0};
+    *out = (struct synth){
+        .gpu_memory_bytes = -1, .host_memory_bytes = -1, .nvlinks = -1, .nvlink_GBps = -1.0, .nic_GBps = -1.0};
     struct reader reader = {.text = text, .at = strlen(prefix), .synth = out};
     if (strlen(text) > SYNTH_TEXT_MAX)
         return FAIL(STATUS_USAGE, "synth text of %zu characters: %d are the most", strlen(text), SYNTH_TEXT_MAX);

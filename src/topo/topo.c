@@ -31,7 +31,8 @@ static enum status no_source(const char *from)
     char head[16];
     text_print(head, sizeof head, "%.*s", (int)strcspn(from, ":") + 1, from);
     const char *nearest = text_nearest(head, words, sizeof words / sizeof *words);
-    enum status status = FAIL(STATUS_USAGE, "'%.60s%s' is no source of a topology", from, strlen(from) > 60 ? "..." : "");
+    enum status status =
+        FAIL(STATUS_USAGE, "'%.60s%s' is no source of a topology", from, strlen(from) > 60 ? "..." : "");
     if (nearest)
         return HINT(status, "did you mean %s?", nearest);
     return HINT(status, "use local for this machine, or describe one: synth:2x8xH200,nvlink=18");

@@ -23,15 +23,15 @@
 #include <stdint.h>
 
 /* Nearest first. NVSWITCH: every pair through switches; NVLINK: direct links between this pair only. */
-#define TOPO_LINK_LIST(X)                                                                \
-    X(SELF, "self")                                                                      \
-    X(NVSWITCH, "nvswitch")                                                              \
-    X(NVLINK, "nvlink")                                                                  \
-    X(PIX, "pix")   /* one PCIe switch */                                                \
-    X(PXB, "pxb")   /* several PCIe switches */                                          \
-    X(PHB, "phb")   /* through one host bridge */                                        \
-    X(NODE, "node") /* one NUMA node */                                                  \
-    X(SYS, "sys")   /* between NUMA nodes of one host */                                 \
+#define TOPO_LINK_LIST(X)                                                                                              \
+    X(SELF, "self")                                                                                                    \
+    X(NVSWITCH, "nvswitch")                                                                                            \
+    X(NVLINK, "nvlink")                                                                                                \
+    X(PIX, "pix")   /* one PCIe switch */                                                                              \
+    X(PXB, "pxb")   /* several PCIe switches */                                                                        \
+    X(PHB, "phb")   /* through one host bridge */                                                                      \
+    X(NODE, "node") /* one NUMA node */                                                                                \
+    X(SYS, "sys")   /* between NUMA nodes of one host */                                                               \
     X(NET, "net")   /* between hosts */
 enum topo_link_class {
 #define TOPO_LINK_ENUM(name, code) TOPO_LINK_##name,
@@ -42,13 +42,13 @@ enum topo_link_class {
 
 struct topo_host {
     char name[64];
-    char boot_id[40];   /* identity: (boot id, name, namespaces, launcher's node id) */
+    char boot_id[40]; /* identity: (boot id, name, namespaces, launcher's node id) */
     int64_t memory_bytes;
     int64_t memory_limit_bytes; /* cgroup, -1 when none */
     int packages, cores, pus;
-    int pus_allowed;            /* cpuset of this process */
-    double cpu_quota;           /* CPUs per wall second from cgroup v1 or v2, -1 when none */
-    int quota_version;          /* cgroup version that set it: 1, 2, 0 when none */
+    int pus_allowed;                       /* cpuset of this process */
+    double cpu_quota;                      /* CPUs per wall second from cgroup v1 or v2, -1 when none */
+    int quota_version;                     /* cgroup version that set it: 1, 2, 0 when none */
     int64_t l1d_bytes, l2_bytes, l3_bytes; /* per instance; -1 unknown */
     int l3_count;
     char cpu_model[96];
@@ -69,13 +69,13 @@ struct topo_core {
 };
 
 struct topo_gpu {
-    int host, numa;         /* numa: index into numas, -1 unknown */
-    char busid[16];         /* 0000:17:00.0, lower case; joins go by this only */
-    char name[64];          /* "NVIDIA H200", or vendor:device when only PCI is known */
-    char uuid[48];          /* "" unknown */
-    int64_t memory_bytes;   /* -1 when no driver told */
-    int nvlinks;            /* links with another end known, -1 unknown */
-    bool driver;            /* a driver answers for it */
+    int host, numa;       /* numa: index into numas, -1 unknown */
+    char busid[16];       /* 0000:17:00.0, lower case; joins go by this only */
+    char name[64];        /* "NVIDIA H200", or vendor:device when only PCI is known */
+    char uuid[48];        /* "" unknown */
+    int64_t memory_bytes; /* -1 when no driver told */
+    int nvlinks;          /* links with another end known, -1 unknown */
+    bool driver;          /* a driver answers for it */
 };
 
 struct topo_nic {
@@ -87,13 +87,13 @@ struct topo_nic {
 
 struct topo_link {
     enum topo_link_class link;
-    int count;   /* NVLinks, else 1 */
-    double GBps; /* nominal, one direction; -1 unknown */
+    int count;        /* NVLinks, else 1 */
+    double GBps;      /* nominal, one direction; -1 unknown */
     const char *from; /* where this fact came from: "synth", "hwloc", "nvml" ... static */
 };
 
 struct topo {
-    char source[256];      /* what was asked for, and which source answered */
+    char source[256]; /* what was asked for, and which source answered */
     int nhosts, nnumas, ncores, ngpus, nnics;
     struct topo_host *hosts;
     struct topo_numa *numas;
@@ -135,7 +135,7 @@ enum topo_link_class topo_group_link(const struct topo *topo, const int *order, 
 
 const char *topo_link_name(enum topo_link_class link);
 json_t *topo_to_json(const struct topo *topo, const struct json_envelope *envelope); /* sptune.topo/1 */
-enum status topo_to_svg(const struct topo *topo, char **out); /* whole document; free() */
+enum status topo_to_svg(const struct topo *topo, char **out);                        /* whole document; free() */
 enum status topo_to_table(const struct topo *topo, char **out); /* for a terminal, 80 columns; free() */
 
 #endif

@@ -24,8 +24,13 @@ static inline struct topo make_gpus(int n, const int *numa)
     for (int i = 0; i < n; i++)
         numas = numa && numa[i] >= numas ? numa[i] + 1 : numas;
     CHECK_OK(topo_reserve(&topo, (struct topo_sizes){.hosts = 1, .numas = numas, .gpus = n}));
-    topo.hosts[0] = (struct topo_host){.name = "made", .cpu_quota = -1.0, .memory_bytes = -1, .memory_limit_bytes = -1,
-                                       .l1d_bytes = -1, .l2_bytes = -1, .l3_bytes = -1};
+    topo.hosts[0] = (struct topo_host){.name = "made",
+                                       .cpu_quota = -1.0,
+                                       .memory_bytes = -1,
+                                       .memory_limit_bytes = -1,
+                                       .l1d_bytes = -1,
+                                       .l2_bytes = -1,
+                                       .l3_bytes = -1};
     for (int i = 0; i < numas; i++)
         topo.numas[i] = (struct topo_numa){.os_index = i, .memory_bytes = -1};
     for (int i = 0; i < n; i++) {

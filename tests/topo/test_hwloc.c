@@ -1,4 +1,5 @@
-/* tests/topo/test_hwloc.c -- machines that we do not have, through hwloc: its one-line descriptions, and its XML with PCI. */
+/* tests/topo/test_hwloc.c -- machines that we do not have, through hwloc: its one-line descriptions, and its XML with
+ * PCI. */
 #include "topo/make.h"
 
 #include "base/temp.h"
@@ -26,8 +27,8 @@ static void test_shapes(void **state)
         const char *last_numa, *last_core;
     } rows[] = {
         {"package:1 numa:1 core:4 pu:1", 1, 1, 4, 4, 0, -1, -1, -1, "0-3", "3"},
-        {"package:2 numa:1 l3:1(size=33554432) l2:8(size=1048576) l1d:1(size=32768) core:1 pu:2", 2, 2, 16, 32, 2, 32 << 10, 1 << 20,
-         32 << 20, "16-31", "30-31"},
+        {"package:2 numa:1 l3:1(size=33554432) l2:8(size=1048576) l1d:1(size=32768) core:1 pu:2", 2, 2, 16, 32, 2,
+         32 << 10, 1 << 20, 32 << 20, "16-31", "30-31"},
         {"package:2 numa:4 l3:2(size=16777216) core:4 pu:2", 2, 8, 64, 128, 16, -1, -1, 16 << 20, "112-127", "126-127"},
         {"numa:1 core:64 pu:4", 1, 1, 64, 256, 0, -1, -1, -1, "0-255", "252-255"},
         {"pu:3", 1, 1, 3, 3, 0, -1, -1, -1, "0-2", "2"}, /* no cores told: every thread is one */
@@ -79,8 +80,8 @@ struct xml {
 
 static void xml_open(struct xml *xml, const char *type, int index, unsigned cpus, unsigned nodes)
 {
-    text_add(&xml->text, "<object type=\"%s\" os_index=\"%d\" " SETS " gp_index=\"%d\">\n", type, index, cpus, cpus, nodes,
-             nodes, ++xml->gp);
+    text_add(&xml->text, "<object type=\"%s\" os_index=\"%d\" " SETS " gp_index=\"%d\">\n", type, index, cpus, cpus,
+             nodes, nodes, ++xml->gp);
 }
 
 static void xml_close(struct xml *xml)
@@ -96,15 +97,18 @@ static void xml_info(struct xml *xml, const char *name, const char *value)
 static void xml_begin(struct xml *xml, unsigned cpus, unsigned allowed, unsigned nodes)
 {
     *xml = (struct xml){.gp = 1};
-    text_add(&xml->text, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
+    text_add(&xml->text,
+             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
              "<topology version=\"2.0\">\n<object type=\"Machine\" os_index=\"0\" " SETS " allowed_cpuset=\"0x%x\" "
-             "allowed_nodeset=\"0x%x\" gp_index=\"1\">\n", cpus, cpus, nodes, nodes, allowed, nodes);
+             "allowed_nodeset=\"0x%x\" gp_index=\"1\">\n",
+             cpus, cpus, nodes, nodes, allowed, nodes);
     xml_info(xml, "HostName", "made &lt;host&gt; &amp; \xc3\xa9");
 }
 
 static void xml_node(struct xml *xml, int index, unsigned cpus, const char *subtype, int64_t memory)
 {
-    text_add(&xml->text, "<object type=\"NUMANode\" os_index=\"%d\" " SETS " gp_index=\"%d\" local_memory=\"%lld\"%s%s%s/>\n",
+    text_add(&xml->text,
+             "<object type=\"NUMANode\" os_index=\"%d\" " SETS " gp_index=\"%d\" local_memory=\"%lld\"%s%s%s/>\n",
              index, cpus, cpus, 1u << index, 1u << index, ++xml->gp, (long long)memory, *subtype ? " subtype=\"" : "",
              subtype, *subtype ? "\"" : "");
 }
@@ -123,29 +127,41 @@ static void xml_core(struct xml *xml, int index, unsigned cpus, unsigned nodes)
 /* A host bridge, or a PCI bridge at bus:dev over buses [from, to]. */
 static void xml_host_bridge(struct xml *xml, int from, int to)
 {
-    text_add(&xml->text, "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[%02x-%02x]\">\n",
-             ++xml->gp, (unsigned)from, (unsigned)to);
+    text_add(
+        &xml->text,
+        "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[%02x-%02x]\">\n",
+        ++xml->gp, (unsigned)from, (unsigned)to);
 }
 
 static void xml_pci_bridge(struct xml *xml, int depth, int bus, int dev, int from, int to)
 {
-    text_add(&xml->text, "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"1-1\" depth=\"%d\" "
-             "bridge_pci=\"0000:[%02x-%02x]\" pci_busid=\"0000:%02x:%02x.0\" pci_type=\"0604 [1000:c030] [0000:0000] 00\" "
-             "pci_link_speed=\"0.0\">\n", ++xml->gp, depth, (unsigned)from, (unsigned)to, (unsigned)bus, (unsigned)dev);
+    text_add(
+        &xml->text,
+        "<object type=\"Bridge\" gp_index=\"%d\" bridge_type=\"1-1\" depth=\"%d\" "
+        "bridge_pci=\"0000:[%02x-%02x]\" pci_busid=\"0000:%02x:%02x.0\" pci_type=\"0604 [1000:c030] [0000:0000] 00\" "
+        "pci_link_speed=\"0.0\">\n",
+        ++xml->gp, depth, (unsigned)from, (unsigned)to, (unsigned)bus, (unsigned)dev);
+}
+
+static void xml_pci_at(struct xml *xml, int bus, int slot, unsigned class_id, unsigned vendor, unsigned device)
+{
+    text_add(&xml->text,
+             "<object type=\"PCIDev\" gp_index=\"%d\" pci_busid=\"0000:%02x:%02x.0\" "
+             "pci_type=\"%04x [%04x:%04x] [0000:0000] 00\" pci_link_speed=\"0.0\">\n",
+             ++xml->gp, (unsigned)bus, (unsigned)slot, class_id, vendor, device);
 }
 
 static void xml_pci(struct xml *xml, int bus, unsigned class_id, unsigned vendor, unsigned device)
 {
-    text_add(&xml->text, "<object type=\"PCIDev\" gp_index=\"%d\" pci_busid=\"0000:%02x:00.0\" "
-             "pci_type=\"%04x [%04x:%04x] [0000:0000] 00\" pci_link_speed=\"0.0\">\n", ++xml->gp, (unsigned)bus, class_id,
-             vendor, device);
+    xml_pci_at(xml, bus, 0, class_id, vendor, device);
 }
 
 enum { OSDEV_NETWORK = 2, OSDEV_OPENFABRICS = 3 };
 
 static void xml_osdev(struct xml *xml, const char *name, int type)
 {
-    text_add(&xml->text, "<object type=\"OSDev\" gp_index=\"%d\" name=\"%s\" osdev_type=\"%d\"/>\n", ++xml->gp, name, type);
+    text_add(&xml->text, "<object type=\"OSDev\" gp_index=\"%d\" name=\"%s\" osdev_type=\"%d\"/>\n", ++xml->gp, name,
+             type);
 }
 
 static struct topo from_xml(struct xml *xml, const char *root)
@@ -188,7 +204,8 @@ static void add_switch(struct xml *xml, int bus, const char *nic, bool driver)
     xml_close(xml);
 }
 
-/* Two packages of two cores; two switches with two GPUs each on the first, one on the second; a VGA of the management. */
+/* Two packages of two cores; two switches with two GPUs each on the first, one on the second; a VGA of the management.
+ */
 static struct topo gpu_server(const char *root, unsigned allowed)
 {
     struct xml xml;
@@ -302,6 +319,39 @@ static void test_far_switches(void **state)
     topo_free(&topo);
 }
 
+/* A virtual machine with two GPUs handed to it, as one was seen: everything on bus 0, disks and network by virtio. */
+static void test_virtual_machine(void **state)
+{
+    (void)state;
+    struct xml xml;
+    xml_begin(&xml, 0x3, 0x3, 0x1);
+    xml_open(&xml, "Package", 0, 0x3, 0x1);
+    xml_node(&xml, 0, 0x3, "", INT64_C(4) << 30);
+    xml_core(&xml, 0, 0x1, 0x1);
+    xml_core(&xml, 1, 0x2, 0x1);
+    xml_host_bridge(&xml, 0x00, 0x00);
+    xml_pci_at(&xml, 0, 2, 0x0180, 0x1af4, 0x1042);
+    xml_close(&xml);
+    xml_pci_at(&xml, 0, 3, 0x0200, 0x1af4, 0x1041);
+    xml_osdev(&xml, "eth0", OSDEV_NETWORK);
+    xml_close(&xml);
+    xml_pci_at(&xml, 0, 7, 0x0302, 0x10de, 0x2335);
+    xml_close(&xml);
+    xml_pci_at(&xml, 0, 6, 0x0302, 0x10de, 0x2335);
+    xml_close(&xml);
+    xml_close(&xml);
+    xml_close(&xml);
+    struct topo topo = from_xml(&xml, NULL);
+    assert_int_equal(topo.ngpus, 2);
+    assert_string_equal(topo.gpus[0].busid, "0000:00:06.0");
+    assert_string_equal(topo.gpus[1].busid, "0000:00:07.0");
+    assert_int_equal(topo.gpus[1].numa, 0);
+    check_link(&topo, 0, 1, TOPO_LINK_PHB);
+    assert_int_equal(topo.nnics, 1);
+    assert_string_equal(topo.nics[0].name, "eth0");
+    topo_free(&topo);
+}
+
 /* C60 and its kin: memory of GPUs and high-bandwidth memory are NUMA nodes without CPUs of their own. */
 static void test_memory_nodes(void **state)
 {
@@ -335,39 +385,41 @@ static void test_which_are_gpus(void **state)
 {
     (void)state;
     static const struct {
-        unsigned vendor, class_id, bus;
+        unsigned vendor, class_id, bus, slot;
         bool gpu;
         const char *what;
     } rows[] = {
-        {0x10de, 0x0302, 0x17, true, "H200"},
-        {0x10de, 0x0300, 0x01, true, "GeForce"},
-        {0x10de, 0x0300, 0x00, true, "GeForce handed to a virtual machine"},
-        {0x10de, 0x0403, 0x01, false, "its sound"},
-        {0x10de, 0x0680, 0x05, false, "NVSwitch"},
-        {0x10de, 0x0200, 0x05, false, "an old nForce network"},
-        {0x1002, 0x0380, 0x29, true, "Instinct MI250X"},
-        {0x1002, 0x1200, 0x29, true, "Instinct MI300X"},
-        {0x1002, 0x0300, 0x03, true, "Radeon"},
-        {0x1022, 0x1200, 0x03, false, "AMD's NPU"},
-        {0x8086, 0x0380, 0x29, true, "Data Center GPU Max"},
-        {0x8086, 0x0300, 0x03, true, "Arc"},
-        {0x8086, 0x0300, 0x00, false, "integrated graphics"},
-        {0x8086, 0x0380, 0x00, false, "integrated graphics beside a card"},
-        {0x8086, 0x1200, 0x00, false, "a laptop's NPU"},
-        {0x1da3, 0x1200, 0x19, true, "Gaudi"},
-        {0x1a03, 0x0300, 0x03, false, "a server's management controller"},
-        {0x102b, 0x0300, 0x03, false, "Matrox management"},
-        {0x1234, 0x0300, 0x00, false, "QEMU VGA"},
-        {0x1af4, 0x0300, 0x00, false, "virtio VGA"},
-        {0x1af4, 0x0380, 0x00, false, "virtio GPU"},
-        {0x1b36, 0x0300, 0x00, false, "QXL"},
-        {0x15ad, 0x0300, 0x00, false, "VMware"},
-        {0x1013, 0x0300, 0x00, false, "Cirrus"},
-        {0x1414, 0x0300, 0x00, false, "Hyper-V"},
-        {0x80ee, 0x0300, 0x00, false, "VirtualBox"},
+        {0x10de, 0x0302, 0x17, 0x00, true, "H200"},
+        {0x10de, 0x0300, 0x01, 0x00, true, "GeForce"},
+        {0x10de, 0x0300, 0x00, 0x00, true, "GeForce handed to a virtual machine"},
+        {0x10de, 0x0403, 0x01, 0x00, false, "its sound"},
+        {0x10de, 0x0680, 0x05, 0x00, false, "NVSwitch"},
+        {0x10de, 0x0200, 0x05, 0x00, false, "an old nForce network"},
+        {0x1002, 0x0380, 0x29, 0x00, true, "Instinct MI250X"},
+        {0x1002, 0x1200, 0x29, 0x00, true, "Instinct MI300X"},
+        {0x1002, 0x0300, 0x03, 0x00, true, "Radeon"},
+        {0x1022, 0x1200, 0x03, 0x00, false, "AMD's NPU"},
+        {0x8086, 0x0380, 0x29, 0x00, true, "Data Center GPU Max"},
+        {0x8086, 0x0300, 0x03, 0x00, true, "Arc"},
+        {0x8086, 0x0300, 0x00, 0x02, false, "integrated graphics"},
+        {0x8086, 0x0380, 0x00, 0x02, false, "integrated graphics beside a card"},
+        {0x8086, 0x1200, 0x00, 0x0b, false, "a laptop's NPU"},
+        {0x8086, 0x0380, 0x00, 0x06, true, "Data Center GPU Max handed to a virtual machine"},
+        {0x8086, 0x0880, 0x6a, 0x01, false, "a data streaming accelerator"},
+        {0x1da3, 0x1200, 0x19, 0x00, true, "Gaudi"},
+        {0x1a03, 0x0300, 0x03, 0x00, false, "a server's management controller"},
+        {0x102b, 0x0300, 0x03, 0x00, false, "Matrox management"},
+        {0x1234, 0x0300, 0x00, 0x00, false, "QEMU VGA"},
+        {0x1af4, 0x0300, 0x00, 0x00, false, "virtio VGA"},
+        {0x1af4, 0x0380, 0x00, 0x00, false, "virtio GPU"},
+        {0x1b36, 0x0300, 0x00, 0x00, false, "QXL"},
+        {0x15ad, 0x0300, 0x00, 0x00, false, "VMware"},
+        {0x1013, 0x0300, 0x00, 0x00, false, "Cirrus"},
+        {0x1414, 0x0300, 0x00, 0x00, false, "Hyper-V"},
+        {0x80ee, 0x0300, 0x00, 0x00, false, "VirtualBox"},
     };
     for (int i = 0; i < CHECK_COUNT(rows); i++)
-        if (topo_pci_is_gpu(rows[i].vendor, rows[i].class_id, rows[i].bus) != rows[i].gpu)
+        if (topo_pci_is_gpu(rows[i].vendor, rows[i].class_id, rows[i].bus, rows[i].slot) != rows[i].gpu)
             fail_msg("%s: %s", rows[i].what, rows[i].gpu ? "not seen as a GPU" : "seen as a GPU");
 }
 
@@ -420,10 +472,11 @@ static void test_cpuset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_cores_know_their_place),
-        cmocka_unit_test(test_gpu_server),     cmocka_unit_test(test_far_switches),
-        cmocka_unit_test(test_memory_nodes),   cmocka_unit_test(test_which_are_gpus),
-        cmocka_unit_test(test_sysfs),          cmocka_unit_test(test_cpuset),
+        cmocka_unit_test(test_shapes),          cmocka_unit_test(test_cores_know_their_place),
+        cmocka_unit_test(test_gpu_server),      cmocka_unit_test(test_far_switches),
+        cmocka_unit_test(test_virtual_machine), cmocka_unit_test(test_memory_nodes),
+        cmocka_unit_test(test_which_are_gpus),  cmocka_unit_test(test_sysfs),
+        cmocka_unit_test(test_cpuset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -335,13 +335,20 @@ static void test_hidden_pairs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_switched_and_pairs), cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_all_sys),            cmocka_unit_test(test_lost_links),
-        cmocka_unit_test(test_fewer_links),        cmocka_unit_test(test_cube_mesh),
-        cmocka_unit_test(test_chain),              cmocka_unit_test(test_cliques_only),
-        cmocka_unit_test(test_pcie),               cmocka_unit_test(test_unlike_hosts),
-        cmocka_unit_test(test_fewest_hosts),       cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_random),             cmocka_unit_test(test_hidden_pairs),
+        cmocka_unit_test(test_switched_and_pairs),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_all_sys),
+        cmocka_unit_test(test_lost_links),
+        cmocka_unit_test(test_fewer_links),
+        cmocka_unit_test(test_cube_mesh),
+        cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_cliques_only),
+        cmocka_unit_test(test_pcie),
+        cmocka_unit_test(test_unlike_hosts),
+        cmocka_unit_test(test_fewest_hosts),
+        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_hidden_pairs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

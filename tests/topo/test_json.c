@@ -5,8 +5,8 @@
 
 static json_t *document(const char *machine)
 {
-    static const struct json_envelope envelope = {.command = "sptune topo", .started = "2026-11-29T18:30:00Z",
-                                                  .machine = "0123", .seed = 1};
+    static const struct json_envelope envelope = {
+        .command = "sptune topo", .started = "2026-11-29T18:30:00Z", .machine = "0123", .seed = 1};
     struct topo topo = make_topo(machine);
     json_t *root = topo_to_json(&topo, &envelope);
     assert_non_null(root);
@@ -26,9 +26,10 @@ static void check_text(const json_t *root, const char *key, const char *expected
 static void test_document(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"schema", "version", "command", "started", "seed", "machine", "warnings", "source",
-                                       "fingerprint", "hosts", "numa", "cores", "gpus", "links", "nics", "islands",
-                                       "rank_orders", "rank_order_sp", "rank_order"};
+    static const char *const keys[] = {"schema",  "version",     "command",       "started",     "seed",
+                                       "machine", "warnings",    "source",        "fingerprint", "hosts",
+                                       "numa",    "cores",       "gpus",          "links",       "nics",
+                                       "islands", "rank_orders", "rank_order_sp", "rank_order"};
     json_t *root = document("synth:4xA6000,nvlink=4,pairs=0-2,1-3,nic=1x100G,numa=1,cpus=4,hostmem=1GiB");
     assert_int_equal(json_object_size(root), CHECK_COUNT(keys));
     for (int i = 0; i < CHECK_COUNT(keys); i++)
@@ -38,9 +39,10 @@ static void test_document(void **state)
     check_text(root, "islands", "[[0,2],[1,3]]");
     check_text(root, "rank_order", "[0,2,1,3]");
     check_text(root, "rank_order_sp", "2");
-    check_text(root, "rank_orders", "[{\"sp\":1,\"link\":\"self\",\"order\":[0,1,2,3]},"
-                                    "{\"sp\":2,\"link\":\"nvlink\",\"order\":[0,2,1,3]},"
-                                    "{\"sp\":4,\"link\":\"node\",\"order\":[0,2,1,3]}]");
+    check_text(root, "rank_orders",
+               "[{\"sp\":1,\"link\":\"self\",\"order\":[0,1,2,3]},"
+               "{\"sp\":2,\"link\":\"nvlink\",\"order\":[0,2,1,3]},"
+               "{\"sp\":4,\"link\":\"node\",\"order\":[0,2,1,3]}]");
     check_text(root, "nics", "[{\"host\":0,\"name\":\"nic0\",\"busid\":\"0000:60:00.0\",\"numa\":0,\"GBps\":12.5}]");
     check_text(root, "numa", "[{\"host\":0,\"os_index\":0,\"memory_bytes\":1073741824,\"cpus\":\"0-3\"}]");
     check_text(root, "hosts",
@@ -72,7 +74,8 @@ static void test_document(void **state)
 static void test_rank_orders_differ(void **state)
 {
     (void)state;
-    json_t *switched = document("synth:8xH200,nvlink=18"), *pairs = document("synth:8xH200,nvlink=4,pairs=0-4,1-5,2-6,3-7");
+    json_t *switched = document("synth:8xH200,nvlink=18"),
+           *pairs = document("synth:8xH200,nvlink=4,pairs=0-4,1-5,2-6,3-7");
     check_text(switched, "rank_order", "[0,1,2,3,4,5,6,7]");
     check_text(pairs, "rank_order", "[0,4,1,5,2,6,3,7]");
     check_text(switched, "islands", "[[0,1,2,3,4,5,6,7]]");
@@ -138,7 +141,8 @@ static void test_odd_names(void **state)
 {
     (void)state;
     struct topo topo = make_topo("synth:1xL4");
-    strcpy(topo.gpus[0].name, "G\xff\xfe" "U\"\\");
+    strcpy(topo.gpus[0].name, "G\xff\xfe"
+                              "U\"\\");
     strcpy(topo.hosts[0].name, "h\x01");
     json_t *root = topo_to_json(&topo, NULL);
     assert_non_null(root);

@@ -1,13 +1,14 @@
 /* tests/topo/test_slots.c -- CPU sets of ranks: whole cores, spread over NUMA nodes, under quotas, oversubscribed. */
 #include "topo/make.h"
 
-/* One host: node[i], threads and first CPU of each core; thread t of core c is CPU c + t * cores, as x86 numbers them. */
+/* One host: node[i], threads and first CPU of each core; thread t of core c is CPU c + t * cores, as x86 numbers them.
+ */
 static struct topo make_cores(int cores, int threads, int nodes)
 {
     struct topo topo = {0};
     CHECK_OK(topo_reserve(&topo, (struct topo_sizes){.hosts = 1, .numas = nodes, .cores = cores}));
-    topo.hosts[0] = (struct topo_host){.cores = cores, .pus = cores * threads, .pus_allowed = cores * threads,
-                                       .cpu_quota = -1.0};
+    topo.hosts[0] =
+        (struct topo_host){.cores = cores, .pus = cores * threads, .pus_allowed = cores * threads, .cpu_quota = -1.0};
     for (int i = 0; i < cores; i++) {
         topo.cores[i] = (struct topo_core){.numa = i * nodes / cores, .l3 = -1, .pus = threads};
         for (int t = 0; t < threads; t++)
@@ -117,7 +118,8 @@ static void test_refusals(void **state)
     topo_free(&topo);
 }
 
-/* Any machine, any number of ranks: every list is there, and shares nothing with its neighbours while there is enough. */
+/* Any machine, any number of ranks: every list is there, and shares nothing with its neighbours while there is enough.
+ */
 static void test_all_counts(void **state)
 {
     (void)state;
@@ -151,8 +153,8 @@ static void test_all_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),     cmocka_unit_test(test_threads),  cmocka_unit_test(test_quota),
-        cmocka_unit_test(test_cpuset),    cmocka_unit_test(test_odd_nodes), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_plain),      cmocka_unit_test(test_threads),   cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_cpuset),     cmocka_unit_test(test_odd_nodes), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_all_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

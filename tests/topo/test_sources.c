@@ -59,7 +59,7 @@ static void test_names(void **state)
     for (int i = 0; i < TOPO_LINK_COUNT; i++)
         assert_string_equal(topo_link_name((enum topo_link_class)i), names[i]);
     assert_string_equal(topo_link_name(TOPO_LINK_COUNT), "unknown");
-    assert_string_equal(topo_link_name((enum topo_link_class)-1), "unknown");
+    assert_string_equal(topo_link_name((enum topo_link_class) - 1), "unknown");
 }
 
 static void test_release(void **state)

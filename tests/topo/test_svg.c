@@ -139,8 +139,8 @@ static void test_checker(void **state)
 {
     (void)state;
     static const char *const bad[] = {
-        "<svg>", "<svg></g>", "<svg a=\"1\" a=\"2\"/>", "<svg a=1/>", "<svg>a & b</svg>", "<svg a=\"<\"/>", "<svg/>x",
-        "<svg>\x01</svg>", "<svg>\xff</svg>", "",
+        "<svg>",          "<svg></g>", "<svg a=\"1\" a=\"2\"/>", "<svg a=1/>",      "<svg>a & b</svg>",
+        "<svg a=\"<\"/>", "<svg/>x",   "<svg>\x01</svg>",        "<svg>\xff</svg>", "",
     };
     char document[256];
     int elements;
@@ -149,7 +149,8 @@ static void test_checker(void **state)
         if (!find_problem(document, &elements))
             fail_msg("no problem found in %s", bad[i]);
     }
-    snprintf(document, sizeof document, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg a=\"&lt;\"><g>&amp;</g></svg>\n");
+    snprintf(document, sizeof document,
+             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg a=\"&lt;\"><g>&amp;</g></svg>\n");
     assert_null(find_problem(document, &elements));
 }
 
@@ -179,7 +180,8 @@ static void test_machines(void **state)
         int arcs = count(svg, "<path ");
         if (gpus != rows[i].gpus || nics != rows[i].nics || cores != rows[i].cores || switches != rows[i].switches ||
             arcs != rows[i].arcs)
-            fail_msg("%s: %d GPUs %d NICs %d cores %d switches %d arcs", rows[i].text, gpus, nics, cores, switches, arcs);
+            fail_msg("%s: %d GPUs %d NICs %d cores %d switches %d arcs", rows[i].text, gpus, nics, cores, switches,
+                     arcs);
         assert_non_null(strstr(svg, topo.fingerprint));
         free(svg);
         topo_free(&topo);
@@ -201,9 +203,15 @@ static void test_this_machine(void **state)
 static void test_hostile_names(void **state)
 {
     (void)state;
-    static const char *const names[] = {"</text><script>&\"'", "\x01\x02\x1b[2J", "\xff\xfe\xc3", "\xef\xbf\xbe\xef\xbf\xbf",
-                                        "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac", "]]>",
-                                        "&amp;", ""};
+    static const char *const names[] = {
+        "</text><script>&\"'",
+        "\x01\x02\x1b[2J",
+        "\xff\xfe\xc3",
+        "\xef\xbf\xbe\xef\xbf\xbf",
+        "\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac",
+        "]]>",
+        "&amp;",
+        ""};
     for (int i = 0; i < CHECK_COUNT(names); i++) {
         struct topo topo = make_topo("synth:2xL4,nic=1x1G");
         snprintf(topo.source, sizeof topo.source, "%s", names[i]);

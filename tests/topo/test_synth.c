@@ -47,8 +47,8 @@ static void test_good(void **state)
         struct topo topo = make_topo(good->text);
         if (topo.nhosts != good->hosts || topo.ngpus != good->gpus || topo.ncores != good->cores ||
             topo.nnumas != good->numas || topo.nnics != good->nics)
-            fail_msg("%s: %d hosts %d GPUs %d cores %d NUMA nodes %d NICs", good->text, topo.nhosts, topo.ngpus, topo.ncores,
-                     topo.nnumas, topo.nnics);
+            fail_msg("%s: %d hosts %d GPUs %d cores %d NUMA nodes %d NICs", good->text, topo.nhosts, topo.ngpus,
+                     topo.ncores, topo.nnumas, topo.nnics);
         if (topo.ngpus > 1 && (topo.links[1].link != good->first_pair || topo.links[1].count != good->count))
             fail_msg("%s: 0-1 %s x%d", good->text, topo_link_name(topo.links[1].link), topo.links[1].count);
         assert_string_equal(topo.source, good->text);
@@ -276,13 +276,19 @@ static void test_noise(void **state)
     }
 }
 
-/* Noise that looks like the real thing goes deeper: pieces of good text in random order, a byte changed now and then. */
+/* Noise that looks like the real thing goes deeper: pieces of good text in random order, a byte changed now and then.
+ */
 static void test_pieces(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {"2x", "8x", "0x", "99999999999999999999x", "H200", "cpu", "L4", "3090", ",", ",",
-                                         ",", "nvlink=", "pairs=", "mem=", "nic=", "numa=", "cpus=", "hostmem=", "18", "4",
-                                         "0-1", "1-2", "7-3", "-", "GiB", "8x400G", "G", ".", "=", "x"};
+    static const char *const pieces[] = {"2x",     "8x",       "0x",   "99999999999999999999x",
+                                         "H200",   "cpu",      "L4",   "3090",
+                                         ",",      ",",        ",",    "nvlink=",
+                                         "pairs=", "mem=",     "nic=", "numa=",
+                                         "cpus=",  "hostmem=", "18",   "4",
+                                         "0-1",    "1-2",      "7-3",  "-",
+                                         "GiB",    "8x400G",   "G",    ".",
+                                         "=",      "x"};
     struct rng rng;
     rng_seed(&rng, 2, 0);
     for (int i = 0; i < 60000; i++) {
@@ -299,8 +305,8 @@ static void test_pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),      cmocka_unit_test(test_bad),   cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_all_pairs), cmocka_unit_test(test_facts), cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_good),      cmocka_unit_test(test_bad),    cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_all_pairs), cmocka_unit_test(test_facts),  cmocka_unit_test(test_warnings),
         cmocka_unit_test(test_noise),     cmocka_unit_test(test_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

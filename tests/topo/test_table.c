@@ -61,8 +61,12 @@ static void test_facts(void **state)
     static const char *const pairs[] = {"islands  {0,4} {1,5} {2,6} {3,7}", "sp 2     nvlink    0,4 | 1,5 | 2,6 | 3,7",
                                         "0000:14:00.0 A6000 48.0 GiB", "nv4     4 pairs: direct NVLinks, 48 GB/s",
                                         "12 pairs: between NUMA nodes"};
-    static const char *const hosts[] = {"host0 x2", "host0 and 1 more hosts like it", "net     64 pairs: between hosts, 50 GB/s",
-                                        "sp 8     nvswitch  0-7 | 8-15", "nic7 0000:67:00.0", "371 GB/s"};
+    static const char *const hosts[] = {"host0 x2",
+                                        "host0 and 1 more hosts like it",
+                                        "net     64 pairs: between hosts, 50 GB/s",
+                                        "sp 8     nvswitch  0-7 | 8-15",
+                                        "nic7 0000:67:00.0",
+                                        "371 GB/s"};
     static const char *const cpus[] = {"no GPUs: ranks run on CPUs, 8 usable here", "0-3", "4-7"};
     static const char *const doubts[] = {"warning: no nvlink= was given"};
     expect("synth:8xA6000,nvlink=4,pairs=0-4,1-5,2-6,3-7", pairs, CHECK_COUNT(pairs));
