@@ -21,7 +21,7 @@ struct export_rate {
 };
 struct export_rate export_rate_of(const struct sample *sample, const struct sample_summary *summary);
 
-/* Whether rows from..n-1 of the same subject differ in this field. */
+/* Whether the rows differ in this field. */
 bool export_field_differs(const struct sample *const *samples, int n, const struct sample_field *field);
 /* "131,072" or the name; "-" when absent. */
 void export_field_value(const struct sample_key *key, const struct sample_field *field, char buf[40]);

@@ -296,7 +296,7 @@ static void subjects_have_their_own_blocks(void **state)
 }
 
 /* All fields at once, as long as they can be, with names that play tricks. */
-static void wide_rows_stay_narrow(void **state)
+static void odd_rows_are_printed(void **state)
 {
     (void)state;
     struct sample rows[6];
@@ -388,7 +388,7 @@ int main(void)
         cmocka_unit_test(numbers_ignore_the_locale),
         cmocka_unit_test(a_table_shows_what_differs),
         cmocka_unit_test(subjects_have_their_own_blocks),
-        cmocka_unit_test(wide_rows_stay_narrow),
+        cmocka_unit_test(odd_rows_are_printed),
         cmocka_unit_test(digits_end_with_the_interval),
         cmocka_unit_test(grids_fit),
         cmocka_unit_test(grids_know_their_locale),

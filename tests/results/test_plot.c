@@ -94,8 +94,12 @@ static void subjects_are_panels(void **state)
         rows[i].flops = i / 3 == 1 || i / 3 == 2 ? 1e9 : 0;
         row_scatter(&rows[i], 1000 * (i % 3 + 1), 10, 1);
     }
-    char *svg = draw("svg", rows, 12, &context);
+    struct export_context with = context;
+    with.title = "All of it";
+    char *svg = draw("svg", rows, 12, &with);
     expect_svg(svg);
+    assert_int_equal(count(svg, "All of it"), 1);
+    assert_int_equal(count(svg, "9f2c11aa"), 1);
     for (int i = 0; i < 4; i++)
         assert_non_null(strstr(svg, subjects[i]));
     free(svg);
@@ -123,7 +127,8 @@ static void odd_shapes_are_drawn(void **state)
     for (int i = 0; i < 30; i++) { /* more curves than colours, some sizes absent, extreme values */
         char name[16];
         snprintf(name, sizeof name, "w%d", i % 15);
-        rows[i] = row_exchange(i < 15 ? 1 : INT64_MAX / 2, name, i % 2 ? 1e-3 : 1e12);
+        rows[i] = row_exchange(2, name, i % 2 ? 1e-3 : 1e12);
+        rows[i].key.seq = i < 15 ? 1 : INT64_MAX;
     }
     svg = draw("svg", rows, 30, &context);
     expect_svg(svg);
