@@ -306,7 +306,7 @@ static enum status grid_print(const struct grid *grid, char **out)
     }
     char *copy = malloc(strlen(printed) + 2); /* room for the newline that the library leaves out at the end */
     if (copy)
-        strcpy(copy, printed);
+        memcpy(copy, printed, strlen(printed) + 1);
     free(printed);
     if (!copy)
         return FAIL(STATUS_NOMEM, "no memory for a table of %d rows", grid->nrows);
