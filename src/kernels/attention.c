@@ -130,6 +130,14 @@ struct verdict attention_shape_verdict(const struct attention_shape *shape)
     return verdict;
 }
 
+bool attention_shape_good(const struct attention_shape *shape)
+{
+    bool good = attention_shape_check(shape) == STATUS_OK;
+    if (!good)
+        status_clear();
+    return good;
+}
+
 static enum status need(const void *pointer, bool needed, const char *name)
 {
     return pointer == NULL && needed ? FAIL(STATUS_USAGE, "attention: no %s was given", name) : STATUS_OK;

@@ -8,12 +8,14 @@
  *   k, dk   [batch][seq_k][kv_heads][head_dim]     v, dv   [batch][seq_k][kv_heads][head_dim_v]
  *   lse     [batch][heads][seq_q] fp32
  * Packed documents: batch 1, cu_q and cu_k give docs + 1 offsets into [tokens]; a query sees keys of its own document only;
- * causal and window apply inside the document. A document may be empty on either side.
+ * causal and window apply inside the document. A document may be empty on either side. Tokens before cu[0] and from cu[docs]
+ * on (padding) belong to none: they see nothing and nobody sees them.
  * GQA: query head i of this call uses kv head (group_first + i) / group, group = query heads per kv head.
  * causal top-left: key j is seen by query i when j <= i; bottom-right: when j <= i + (seq_k - seq_q). Per document.
- * window w > 0: additionally j > i' - w where i' is the aligned query position (the query itself and w - 1 before it).
+ * window w > 0: additionally j > i' - w where i' is the aligned query position (the query itself and w - 1 before it); i' = i
+ * without causal. A kv head that no query head uses has zero gradients.
  * A row that sees no key: O = 0, LSE = -inf, all its gradients 0. Storage dtype in and out, fp32 accumulation, deterministic.
- * Sizes may be 0. No NaN is made where the inputs have none.
+ * Sizes may be 0. No NaN is made where the inputs have none and sums of products stay within fp32; a NaN that a query sees shows.
  *
  * FLOPs: forward 2 * heads * (d_qk + d_v) * pairs, backward 2.5 times that (attention_pairs counts the unmasked pairs).
  *
@@ -61,7 +63,8 @@ struct attention_args {
     void *dq;
     void *dk, *dv;      /* storage dtype, or fp32 when dkv_fp32 */
     bool dkv_fp32;
-    bool dkv_accumulate; /* add to dk, dv (fp32 only): a kv head shared by several calls is rounded once, by the caller */
+    bool dkv_accumulate; /* add to dk, dv (fp32 only): a kv head shared by several calls is rounded once, by the caller. The sums
+                            start from dk, dv, so calls on a group's heads in order give the bits of one call (kernel "cpu") */
     void *workspace;    /* at least the bytes asked for; contents free */
 };
 
@@ -70,7 +73,7 @@ struct attention {
     const char *stands_for; /* class of a target's kernel this is nearest to: "sdpa", "flash_attention_2", or "" */
     enum dev_kind dev;
     struct verdict (*supports)(const struct attention_shape *shape);
-    size_t (*workspace_bytes)(const struct attention_shape *shape, bool backward); /* O(seq) */
+    size_t (*workspace_bytes)(const struct attention_shape *shape, bool backward); /* O(longest document); 0 when refused */
     enum status (*forward)(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue);
     enum status (*backward)(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue);
 };

@@ -10,5 +10,7 @@ enum status attention_args_check(const struct attention_shape *shape, const stru
                                  size_t workspace_bytes);
 /* attention_shape_check as a verdict: RULE_KERNEL_CANNOT with its message. */
 struct verdict attention_shape_verdict(const struct attention_shape *shape);
+/* As a bool, leaving no message: before sizes are computed from a shape. */
+bool attention_shape_good(const struct attention_shape *shape);
 
 #endif

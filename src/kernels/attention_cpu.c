@@ -77,6 +77,8 @@ static struct verdict cpu_supports(const struct attention_shape *shape)
 static size_t cpu_workspace_bytes(const struct attention_shape *shape, bool backward)
 {
     const struct attention_cpu_isa *isa = isa_in_use();
+    if (!attention_shape_good(shape))
+        return 0;
     return backward ? isa->backward_bytes(shape) : isa->forward_bytes(shape);
 }
 

@@ -35,14 +35,15 @@ struct backward {
 static size_t backward_lay(struct backward *backward, const struct attention_shape *shape, char *base)
 {
     struct carver carver = {base, 0};
+    int64_t seq_k = attention_longest_keys(shape);
     int64_t dim = shape->head_dim, dim_v = shape->head_dim_v;
     backward->dim_padded = round_up(dim, MICRO_COLS);
     backward->dim_v_padded = round_up(dim_v, MICRO_COLS);
-    backward->k_cols = carve(&carver, round_up(shape->seq_k, MICRO_COLS) * dim);
-    backward->v_cols = carve(&carver, round_up(shape->seq_k, MICRO_COLS) * dim_v);
-    backward->k_lanes = carve(&carver, round_up(shape->seq_k, BLOCK_K) * backward->dim_padded);
-    backward->dk = carve(&carver, round_up(shape->seq_k, TILE_STEP) * backward->dim_padded);
-    backward->dv = carve(&carver, round_up(shape->seq_k, TILE_STEP) * backward->dim_v_padded);
+    backward->k_cols = carve(&carver, round_up(seq_k, MICRO_COLS) * dim);
+    backward->v_cols = carve(&carver, round_up(seq_k, MICRO_COLS) * dim_v);
+    backward->k_lanes = carve(&carver, round_up(seq_k, BLOCK_K) * backward->dim_padded);
+    backward->dk = carve(&carver, round_up(seq_k, TILE_STEP) * backward->dim_padded);
+    backward->dv = carve(&carver, round_up(seq_k, TILE_STEP) * backward->dim_v_padded);
     backward->q_rows = carve(&carver, BLOCK_Q * dim);
     backward->do_rows = carve(&carver, BLOCK_Q * dim_v);
     backward->q_lanes = carve(&carver, BLOCK_Q * backward->dim_padded);

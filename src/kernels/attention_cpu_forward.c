@@ -31,9 +31,10 @@ struct forward {
 static size_t forward_lay(struct forward *forward, const struct attention_shape *shape, char *base)
 {
     struct carver carver = {base, 0};
+    int64_t seq_k = attention_longest_keys(shape);
     forward->dim_v_padded = round_up(shape->head_dim_v, MICRO_COLS);
-    forward->k_cols = carve(&carver, round_up(shape->seq_k, MICRO_COLS) * shape->head_dim);
-    forward->v_lanes = carve(&carver, round_up(shape->seq_k, BLOCK_K) * forward->dim_v_padded);
+    forward->k_cols = carve(&carver, round_up(seq_k, MICRO_COLS) * shape->head_dim);
+    forward->v_lanes = carve(&carver, round_up(seq_k, BLOCK_K) * forward->dim_v_padded);
     forward->q_rows = carve(&carver, (int64_t)BLOCK_Q * shape->head_dim);
     forward->o = carve(&carver, BLOCK_Q * forward->dim_v_padded);
     forward->p = carve(&carver, MICRO_ROWS * BLOCK_K);

@@ -65,6 +65,19 @@ ATTENTION_INLINE struct attention_segment attention_segment_get(const struct att
     return segment;
 }
 
+/* Keys of the longest segment: what a workspace must hold at a time. */
+ATTENTION_INLINE int64_t attention_longest_keys(const struct attention_shape *shape)
+{
+    int64_t longest = 0;
+    if (shape->docs == 0)
+        return shape->seq_k;
+    for (int64_t i = 0; i < attention_segment_count(shape); i++) {
+        struct attention_segment segment = attention_segment_get(shape, i);
+        longest = segment.seq_k > longest ? segment.seq_k : longest;
+    }
+    return longest;
+}
+
 ATTENTION_INLINE int64_t attention_clamp(int64_t value, int64_t low, int64_t high)
 {
     return value < low ? low : value > high ? high : value;

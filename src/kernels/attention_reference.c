@@ -6,8 +6,8 @@
  *   dV_j += P_ij dO_i     dP_ij = dO_i . V_j     dS_ij = P_ij (dP_ij - sum_j P_ij dP_ij)
  *   dQ_i = scale * sum_j dS_ij K_j               dK_j += scale * dS_ij Q_i
  *
- * Workspace, doubles: p and dp [seq_k], one row of q, o, dO, dq, and for backward dk, dv of one kv head
- * [seq_k][head_dim(_v)].
+ * Workspace, doubles: p and dp [keys], one row of q, o, dO, dq, and dk, dv of one kv head [keys][head_dim(_v)], for the
+ * keys of the longest segment.
  */
 #include "kernels/attention_check.h"
 #include "kernels/attention_mask.h"
@@ -180,7 +180,7 @@ static void backward_kv_head(const struct attention_shape *shape, const struct a
 
 static struct scratch scratch_lay(const struct attention_shape *shape, double *base, int64_t *out_doubles)
 {
-    int64_t seq_k = shape->seq_k, dim = shape->head_dim, dim_v = shape->head_dim_v;
+    int64_t seq_k = attention_longest_keys(shape), dim = shape->head_dim, dim_v = shape->head_dim_v;
     int64_t at[8], sizes[8] = {seq_k, seq_k, dim, dim, dim_v, dim_v, seq_k * dim, seq_k * dim_v}, sum = 0;
     for (int i = 0; i < 8; i++) {
         at[i] = sum;
@@ -197,6 +197,8 @@ static size_t reference_workspace_bytes(const struct attention_shape *shape, boo
 {
     (void)backward;
     int64_t doubles;
+    if (!attention_shape_good(shape))
+        return 0;
     scratch_lay(shape, NULL, &doubles);
     return (size_t)doubles * sizeof(double);
 }

