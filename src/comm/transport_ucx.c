@@ -234,21 +234,23 @@ static bool job_is_over(const struct ucx *ucx)
     return boot_poll(ucx->boot) != STATUS_OK;
 }
 
-/* Progress until a close or flush is done, or the time is up. */
-static void finish(struct ucx *ucx, ucs_status_ptr_t request)
+/* Progress until a close or flush is done, or the time is up. False when it is not done well. */
+static bool finish(struct ucx *ucx, ucs_status_ptr_t request)
 {
     if (!UCS_PTR_IS_PTR(request))
-        return;
+        return request == NULL;
     int64_t deadline_ns = clock_deadline(CLOSE_US);
     int idle = 0;
     while (ucx->api->ucp_request_check_status(request) == UCS_INPROGRESS && !clock_passed(deadline_ns))
         if (!ucx->api->ucp_worker_progress(ucx->worker))
             ucx_relax(&idle);
+    bool done = ucx->api->ucp_request_check_status(request) == UCS_OK;
     ucx->api->ucp_request_free(request);
+    return done;
 }
 
-/* Close what others may still talk to only when all are done with it. */
-static void disconnect(struct ucx *ucx)
+/* Close what others may still talk to only when all are done with it. True when they were, and nothing is left. */
+static bool disconnect(struct ucx *ucx)
 {
     const ucp_request_param_t flush = {0};
     const ucp_request_param_t close = {
@@ -256,26 +258,53 @@ static void disconnect(struct ucx *ucx)
         .flags = ucx->watch_peers ? UCP_EP_CLOSE_FLAG_FORCE : 0,
     };
     int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
-    finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &flush));
-    if (boot_barrier(ucx->boot, deadline_ns) != STATUS_OK)
-        return;
+    if (!finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &flush)) ||
+        boot_barrier(ucx->boot, deadline_ns) != STATUS_OK)
+        return false;
     ucx->closing = true;
+    bool closed = true;
     for (int r = 0; r < ucx->size; r++) {
         if (ucx->ep[r])
-            finish(ucx, ucx->api->ucp_ep_close_nbx(ucx->ep[r], &close));
+            closed = finish(ucx, ucx->api->ucp_ep_close_nbx(ucx->ep[r], &close)) && closed;
         ucx->ep[r] = NULL;
     }
-    boot_barrier(ucx->boot, deadline_ns);
+    return boot_barrier(ucx->boot, deadline_ns) == STATUS_OK && closed;
+}
+
+/* What a failure leaves behind is not for UCX to clean up: it asserts that nothing is under way. The process ends soon; until
+ * then everything that UCX may still point to stays. Segments and sockets go with the process. */
+struct leftover {
+    struct leftover *next;
+    ucp_worker_h worker;
+    ucp_context_h context;
+    struct ucx_slot *slots;
+};
+static struct leftover *leftovers;
+
+static void abandon(struct ucx *ucx)
+{
+    ucx->api->ucs_global_opts_set_value("LOG_LEVEL", "fatal"); /* at exit it would name every message */
+    struct leftover *leftover = malloc(sizeof *leftover);
+    if (leftover) {
+        *leftover = (struct leftover){leftovers, ucx->worker, ucx->context, ucx->slots};
+        leftovers = leftover;
+    }
+    ucx->slots = NULL;
+    ucx->slots_cap = 0;
 }
 
 /* Worker, context and endpoints, so that another candidate can be tried. */
-static void take_down(struct ucx *ucx)
+static void take_down(struct ucx *ucx, bool clean)
 {
     ucx->closing = true;
-    if (ucx->worker)
-        ucx->api->ucp_worker_destroy(ucx->worker);
-    if (ucx->context)
-        ucx->api->ucp_cleanup(ucx->context);
+    if (ucx->worker && !clean) {
+        abandon(ucx);
+    } else {
+        if (ucx->worker)
+            ucx->api->ucp_worker_destroy(ucx->worker);
+        if (ucx->context)
+            ucx->api->ucp_cleanup(ucx->context);
+    }
     ucx->worker = NULL;
     ucx->context = NULL;
     memset(ucx->ep, 0, (size_t)ucx->size * sizeof *ucx->ep);
@@ -307,7 +336,7 @@ static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, c
         if (status == STATUS_OK || job_is_over(ucx))
             return status;
         log_info("ucx %s does not work here: %s", candidates[i]->name, status_last()->what);
-        take_down(ucx);
+        take_down(ucx, false);
     }
     return status;
 }
@@ -320,7 +349,7 @@ static enum status open_job(struct ucx *ucx, const char *prefer)
         text_print(ucx->in_use, sizeof ucx->in_use, "local copy");
         return STATUS_OK;
     }
-    TRY(agree(ucx, ucx_load(&ucx->api)));
+    TRY(agree(ucx, ucx_load(ucx->rank == 0, &ucx->api)));
     TRY(ucx_probe(ucx->boot, &paths));
     return connect_any(ucx, &paths, prefer);
 }
@@ -339,9 +368,7 @@ static void ucx_close(void *state)
         return;
     const struct status_message kept = *status_last();
     boot_idle_remove(ucx->boot, ucx);
-    if (ucx->worker && !ucx->broken && !job_is_over(ucx))
-        disconnect(ucx);
-    take_down(ucx);
+    take_down(ucx, ucx->worker && !ucx->broken && !job_is_over(ucx) && disconnect(ucx));
     dev_queue_destroy(ucx->queue);
     free(ucx->address);
     free(ucx->address_bytes);
@@ -401,7 +428,7 @@ static const char *ucx_version(void)
     static char version[48];
     const struct ucx_api *api;
     const struct status_message kept = *status_last();
-    bool loaded = ucx_load(&api) == STATUS_OK;
+    bool loaded = ucx_load(true, &api) == STATUS_OK;
     text_print(version, sizeof version, "ucx %s", loaded ? api->ucp_get_version_string() : "absent");
     status_restore(&kept);
     return version;

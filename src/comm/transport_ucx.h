@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <ucp/api/ucp.h>
+#include <ucs/config/global_opts.h>
 
 extern const struct transport transport_ucx;
 
@@ -36,7 +37,8 @@ extern const struct transport transport_ucx;
     X(ucp_request_check_status)                                                          \
     X(ucp_request_cancel)                                                                \
     X(ucp_request_free)                                                                  \
-    X(ucs_status_string)
+    X(ucs_status_string)                                                                 \
+    X(ucs_global_opts_set_value)
 
 struct ucx_api {
 #define UCX_FIELD(name) __typeof__(name) *name;
@@ -44,8 +46,9 @@ struct ucx_api {
 #undef UCX_FIELD
 };
 
-/* The loaded library, the same for the whole process; STATUS_ABSENT when it is not installed or too old. */
-enum status ucx_load(const struct ucx_api **out);
+/* The loaded library, the same for the whole process; STATUS_ABSENT when it is not installed or too old. Only a speaking rank
+ * lets UCX print warnings. */
+enum status ucx_load(bool speaking, const struct ucx_api **out);
 
 /* What works between all ranks of the job, found out by doing it. */
 struct ucx_paths {

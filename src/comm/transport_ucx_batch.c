@@ -33,6 +33,22 @@ void ucx_relax(int *idle)
         nanosleep(&nap, NULL);
 }
 
+/* ---- a broken connection ---- */
+
+/* An endpoint broke. The bootstrap knows more in a moment: which rank ended first. */
+static enum status await_verdict(struct ucx *ucx, int peer, const char *what)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    char why[128];
+    text_print(why, sizeof why, "%s", what); /* perhaps part of the message that the verdict replaces */
+    int64_t deadline_ns = clock_deadline(VERDICT_US);
+    while (!clock_passed(deadline_ns)) {
+        TRY(boot_poll(ucx->boot));
+        nanosleep(&nap, NULL);
+    }
+    return status_rank(FAIL(STATUS_PEER, "the connection to rank %d broke: %s", peer, why), peer);
+}
+
 /* ---- posting ---- */
 
 static ucp_tag_t tag_of(uint32_t tag, int source)
@@ -105,7 +121,8 @@ static enum status post_send(struct ucx *ucx, struct ucx_slot *slot, const struc
         .user_data = slot,
         .memory_type = memory_type(ucx),
     };
-    TRY(ucx_ep(ucx, xfer->peer, &ep));
+    if (ucx_ep(ucx, xfer->peer, &ep) != STATUS_OK)
+        return await_verdict(ucx, xfer->peer, status_last()->what);
     *slot = (struct ucx_slot){.ucx = ucx, .peer = xfer->peer, .bytes = xfer->bytes};
     ucx->pending++;
     posted(slot, ucx->api->ucp_tag_send_nbx(ep, xfer->data, xfer->bytes, tag_of(xfer->tag, ucx->rank), &param));
@@ -174,18 +191,6 @@ static enum status name_late(const struct ucx *ucx, int count)
                             late->is_recv ? "send" : "take", late->bytes, late->is_recv ? "to" : "from", ucx->rank,
                             ucx->in_use[0] ? ucx->in_use : "ucx"),
                        late->peer);
-}
-
-/* An endpoint broke. The bootstrap knows more in a moment: which rank ended first. */
-static enum status await_verdict(struct ucx *ucx, int peer, const char *what)
-{
-    const struct timespec nap = {.tv_nsec = 1000000};
-    int64_t deadline_ns = clock_deadline(VERDICT_US);
-    while (!clock_passed(deadline_ns)) {
-        TRY(boot_poll(ucx->boot));
-        nanosleep(&nap, NULL);
-    }
-    return status_rank(FAIL(STATUS_PEER, "the connection to rank %d broke: %s", peer, what), peer);
 }
 
 static enum status wait_all(struct ucx *ucx, int count, int64_t deadline_ns)

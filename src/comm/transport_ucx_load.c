@@ -16,7 +16,7 @@
 #endif
 #endif
 
-static void set_defaults(void)
+static void set_defaults(bool speaking)
 {
     static const char *const defaults[][2] = {
         {"UCX_LOG_FILE", "stderr"}, /* stdout is ours; the name /dev/stderr would truncate a file that stderr goes to */
@@ -27,6 +27,8 @@ static void set_defaults(void)
     };
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         setenv(defaults[i][0], defaults[i][1], 0);
+    if (!speaking)
+        setenv("UCX_LOG_LEVEL", "fatal", 0);
 }
 
 static enum status resolve(void *library, struct ucx_api *api)
@@ -54,12 +56,12 @@ static enum status check_version(const struct ucx_api *api)
     return STATUS_OK;
 }
 
-enum status ucx_load(const struct ucx_api **out)
+enum status ucx_load(bool speaking, const struct ucx_api **out)
 {
     static struct ucx_api api;
     static bool loaded;
     if (!loaded) {
-        set_defaults();
+        set_defaults(speaking);
         void *library = dlopen(UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
         if (!library)
             return HINT(FAIL(STATUS_ABSENT, "UCX cannot be loaded: %s", dlerror()), "install UCX (libucx0, ucx)");
