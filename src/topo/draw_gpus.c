@@ -32,8 +32,7 @@ static int width_of(int columns)
     return columns * (GPU_W + DRAW_GAP) - DRAW_GAP + 2 * DRAW_PAD;
 }
 
-/* GPUs stand in the order of their nodes, those of unknown node (-1) last; x of the middle of each is kept for the
- * links. */
+/* GPUs stand in the order of their nodes, those of unknown node (-1) last. */
 static void draw_gpu(struct draw *draw, int index, int x, int y)
 {
     const struct topo_gpu *gpu = &draw->topo->gpus[index];

@@ -68,8 +68,7 @@ static bool has_osdev(hwloc_obj_t object, hwloc_obj_osdev_type_t type)
     return false;
 }
 
-/* A function may be a network interface and a verbs device at once: the verbs name is the one that UCX and NCCL take.
- */
+/* A function may be a network interface and a verbs device at once: UCX and NCCL go by the verbs name. */
 int reading_find_nics(hwloc_topology_t machine, hwloc_obj_t *found, int max)
 {
     enum { PCI_NETWORK = 0x02 };
