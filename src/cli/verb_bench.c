@@ -9,6 +9,7 @@
 #include "cli/session.h"
 #include "cli/sweep.h"
 #include "kernels/attention.h"
+#include "results/export.h"
 #include "sp/exchange.h"
 
 #include <stdlib.h>
@@ -87,18 +88,20 @@ static enum status open_run(struct ranks *ranks, const struct order *order, stru
     return STATUS_OK;
 }
 
-static enum status print_row(const struct sample *sample)
+static enum status print_row(struct cli *cli, const struct sample *sample)
 {
-    json_t *row = sample_to_json(sample);
-    char *line = row != NULL ? json_dumps(row, JSON_COMPACT) : NULL;
-    json_decref(row);
-    if (line == NULL)
-        return FAIL(STATUS_NOMEM, "no memory for a row");
+    struct json_envelope envelope = cli_envelope(cli);
+    json_t *row = export_row(sample, &envelope);
+    char *line = NULL;
     struct text out = {0};
-    text_add(&out, "%s\n", line);
-    enum status status = cli_print(text_get(&out));
+    enum status status = row != NULL ? json_format(row, false, &line) : FAIL(STATUS_NOMEM, "no memory for a row");
+    if (status == STATUS_OK) {
+        text_add(&out, "%s\n", line);
+        status = cli_print(text_get(&out));
+    }
     text_free(&out);
     free(line);
+    json_decref(row);
     return status;
 }
 
@@ -120,7 +123,7 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
     enum status status = STATUS_OK;
     for (int v = 0; v < sweep->variants; v++) {
         if (status == STATUS_OK && ranks->cli->jsonl)
-            status = print_row(&samples[v]);
+            status = print_row(ranks->cli, &samples[v]);
         sample_free(&samples[v]);
     }
     return status;

@@ -272,8 +272,7 @@ static enum status add_states(struct list *list, bool coarse)
         part.slack = r->world > r->ranks ? slack_ranks : coarse ? slack_exchange : slack_length;
         part.source = r->world > r->ranks ? RECOMMEND_EXTRAPOLATED : RECOMMEND_INTERPOLATED;
         part.slack_kind = SLACK_ZERO;
-        /* allgather: `bytes` is sent to each of the others; reduce_scatter: `bytes` is the whole send buffer. */
-        double arrive = i == 0 ? (double)bytes * (r->ranks - 1) : (double)bytes * (r->ranks - 1) / r->ranks;
+        double arrive = (double)bytes * (r->ranks - 1) / r->ranks; /* of both: all but the own part of the whole */
         part.times = (double)arriving[i] / arrive;
         part.part = PRICE_ZERO;
         if (part.times > 0)
