@@ -315,8 +315,8 @@ static enum status tensors_check(const struct packed *packed, const struct excha
         const struct exchange_tensor *t = &tensors[i];
         if (t->heads < 1 || t->dim < 1 || t->local != exchange_local_heads(t->heads, packed->size) || t->first < 0 ||
             t->count < 0 || t->first > t->local - t->count)
-            return FAIL(STATUS_USAGE, "an exchange of heads %d to %d of %d local ones, %d in all, over %d ranks", t->first,
-                        t->first + t->count, t->local, t->heads, packed->size);
+            return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks", t->count,
+                        t->first, t->local, t->heads, packed->size);
         if (t->head_stride < (int64_t)t->count * t->dim)
             return FAIL(STATUS_USAGE, "an exchange of %d heads of %d into tokens %lld elements apart", t->count, t->dim,
                         (long long)t->head_stride);

@@ -20,7 +20,8 @@ struct shape {
     enum dtype dtype;
     int first, count; /* of q's local heads; -1: all */
     int gap;          /* unused lanes at the end of each token of the head side */
-    int n;            /* 1: q alone, 3: q, k, v */
+    int n;            /* 1: one tensor alone, 3: q, k, v */
+    bool kv_alone;    /* that one has kv_heads */
 };
 
 struct side_pair { /* the two sides of one tensor on this rank */
@@ -108,6 +109,8 @@ static enum status bench_open(struct bench *bench, const struct exchange *exchan
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     TRY(exchange->create(&shape, comm, &bench->state));
+    if (s->n == 1 && s->kv_alone)
+        return tensor_open(bench, 0, s->kv_heads, s->dim, 0, -1);
     TRY(tensor_open(bench, 0, s->heads, s->dim, s->first, s->count));
     if (s->n == 1)
         return STATUS_OK;
@@ -315,7 +318,8 @@ static int run_all(struct comm *comm, struct dev_queue *queue)
                               .first = 0,
                               .count = -1,
                               .gap = variant / 3 % 2 ? 3 : 0,
-                              .n = variant / 4 % 2 ? 1 : 3};
+                              .n = variant / 4 % 2 ? 1 : 3,
+                              .kv_alone = variant / 8 % 2 != 0};
             if (variant >= 12 && local > 1) { /* a chunk in the middle or at the end */
                 s.first = 1;
                 s.count = variant % 2 ? 1 : local - 1;
