@@ -313,7 +313,7 @@ static enum status allgatherv(struct boot *boot, int op, const void *mine, size_
                               size_t *sizes, int64_t deadline_ns)
 {
     char *parts = NULL;
-    size_t total, table = (size_t)boot->size * sizeof(uint64_t);
+    size_t total = 0, table = (size_t)boot->size * sizeof(uint64_t);
     TRY(exchange(boot, op, mine, bytes, fixed, &parts, &total, deadline_ns));
     enum status status = check_parts(boot, parts, total, sizes);
     if (status != STATUS_OK) {

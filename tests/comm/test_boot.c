@@ -91,7 +91,7 @@ static int broadcast(struct boot *boot, int root, size_t n, unsigned salt)
 static int carry(const struct launch *launch, void *arg)
 {
     (void)arg;
-    static const size_t sizes[] = {0, 1, 8, 1000, 70000, 3 << 20};
+    static const size_t sizes[] = {0, 1, 8, 1000, 70000, 1 << 20};
     struct boot *boot;
     int code = 0;
     RANK_TRY(boot_open(launch, soon(), &boot));
