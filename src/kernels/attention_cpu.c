@@ -4,7 +4,7 @@
  * Measured on one Zen 4 core (FMA peak 117 GFLOP/s), fp32, S = 3072, not causal, forward and backward: head_dim 64 97
  * and 103, 128 104 and 101, 256 106 and 88 GFLOP/s with AVX2; AVX-512 the same within 3 %; baseline (SSE2) 30 and 35.
  *
- * Which instruction sets this machine executes is asked once; the first of the table that it does is used. All variants
+ * The first instruction set of the table that this machine executes is used. All variants
  * obey the same tolerance but round differently: a run is bitwise repeatable on one machine, not across machines.
  */
 #include "kernels/attention_cpu.h"
