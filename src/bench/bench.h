@@ -33,7 +33,7 @@ struct bench_case {
     char op[SAMPLE_NAME];      /* collective: alltoall allgather reduce_scatter allreduce sendrecv; exchange: whole in out one */
     int64_t bytes;             /* collective: send bytes of one rank, own block included (nccl-tests' size) */
     int64_t m, n, k;           /* gemm */
-    struct problem problem;    /* direction, dtype, docs ... */
+    struct problem problem;    /* direction, dtype, docs ...; world: the ranks that measure */
     struct plan plan;          /* sp, exchange, attention, chunks */
     enum bench_span span;
     enum bench_timing timing;
@@ -49,16 +49,32 @@ struct bench_options {
     double ci_target;       /* stop when (hi - lo) / median is below this */
     int64_t budget_us;      /* for the whole call; < 0: none */
     int64_t timeout_us;     /* per operation */
-    bool oversubscribed;    /* marked in conditions */
+    bool oversubscribed;    /* marked in conditions; the state of the CPUs is then recorded but never judged */
+    int repeats;            /* how often a block outside the CPUs' state is repeated; < 0: states are recorded, never judged */
 };
 void bench_options_effort(const char *effort, struct bench_options *out); /* quick normal full */
 
+/* What was found out once about an env: zero-initialise. */
+enum { BENCH_CEILINGS = 64 };
+struct bench_memo {
+    double fma_best;   /* FLOP per microsecond of the slowest rank, all ranks busy: the best seen */
+    double state_rate; /* of the state that rows are measured in; 0: none yet */
+    bool warned;       /* of a lasting slower state */
+    int nceilings, next_ceiling;
+    struct bench_ceiling {
+        int64_t bytes;
+        bool cold;
+        double GBps;
+    } ceilings[BENCH_CEILINGS];
+};
+
 struct bench_env {
-    struct comm *world;
+    struct comm *world;    /* the whole job */
     struct dev *dev;
     char machine[33];      /* fingerprint */
     char transport[48];
     int usable_cpus;
+    struct bench_memo memo; /* bench's own */
 };
 
 struct bench_subject {
@@ -72,9 +88,14 @@ struct bench_subject {
     enum status (*create)(const struct bench_case *c, struct bench_env *env, void **state);
     enum status (*iterate)(void *state, int iteration); /* one timed operation, complete when it returns */
     enum status (*poison)(void *state);                 /* before the timed iterations whose output is verified */
-    enum status (*verify)(void *state, bool *ok, char why[256]); /* this rank's outputs of the last iteration */
+    /* This rank's outputs of the last iteration. Collective. */
+    enum status (*verify)(void *state, bool *ok, char why[256]);
     void (*destroy)(void *state);
     const char *(*kernel)(void *state);                 /* what computed, "" when nothing did */
+    const char *(*transport)(void *state);              /* what carried data; NULL: nothing moved */
+    /* May be NULL: the time of the whole problem from that of the heads timed; what else to record, on rank 0. */
+    double (*whole_us)(void *state, double timed_us);
+    void (*note)(void *state, json_t *conditions);
 };
 extern const struct bench_subject *const bench_subjects[]; /* NULL-terminated */
 const struct bench_subject *bench_subject_find(const char *name);
@@ -95,6 +116,7 @@ struct bench_session {
     bool reuse;                  /* take ok samples of this machine and versions from the store */
     int64_t reuse_run;           /* > 0: of this run only (--resume); else of any run */
     bool checked;                /* correctness was checked for what will be timed */
+    char machine[33];            /* whose samples are looked up when env is NULL; "": those of the newest one with the key */
     char *versions;              /* JSON text recorded with each sample; owned by the caller */
 };
 /* Look up, else measure the missing ones interleaved, commit each. out[n] initialised by the callee; under replay an unknown case is

@@ -1,0 +1,275 @@
+/* bench/block.c -- a few samples of one row: aligned, timed, verified, and agreed on. */
+#include "bench/measure.h"
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "bench/group.h"
+#include "bench/spin.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROBES = 3, ALIGNS = 21 };
+enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
+
+/* What goes through one comm_max: the ranks' worst of everything. Times follow the flags. */
+struct agreed {
+    double flag[FLAGS + BLOCK_SAMPLES_MAX];
+};
+
+static void agreed_init(const struct run *run, struct agreed *a)
+{
+    for (int i = 0; i < FLAGS; i++)
+        a->flag[i] = 0;
+    a->flag[ELAPSED] = (double)(clock_ns() - run->start_ns) * 1e-3;
+    a->flag[INTERRUPT] = comm_rank(run->env->world) == 0 && interrupt_pending() ? 1 : 0;
+}
+
+static enum status agree(struct run *run, struct agreed *a, int ntimes)
+{
+    TRY(comm_max(run->env->world, a->flag, FLAGS + ntimes));
+    run->elapsed_us = a->flag[ELAPSED];
+    run->interrupted = run->interrupted || a->flag[INTERRUPT] > 0;
+    return STATUS_OK;
+}
+
+enum status block_sync(struct run *run)
+{
+    struct agreed a;
+    agreed_init(run, &a);
+    return agree(run, &a, 0);
+}
+
+/* The rate of the slowest rank while all of them spin: as time per FLOP, so that the maximum is the slowest. */
+static enum status probe(struct run *run, double *slowness)
+{
+    TRY(comm_barrier(run->env->world, run->queue));
+    double rate = spin_rate();
+    *slowness = rate > 0 ? 1 / rate : 0;
+    return STATUS_OK;
+}
+
+static double rate_of(double slowness)
+{
+    return slowness > 0 ? 1 / slowness : 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+enum status block_prepare(struct run *run)
+{
+    double rates[PROBES], us[ALIGNS];
+    for (int i = 0; i < PROBES; i++)
+        TRY(probe(run, &rates[i]));
+    TRY(comm_max(run->env->world, rates, PROBES));
+    for (int i = 0; i < PROBES; i++)
+        rates[i] = rate_of(rates[i]);
+    state_begin(run, rates, PROBES);
+    run->rate = rates[PROBES - 1];
+    for (int i = 0; i < ALIGNS; i++) {
+        int64_t from = clock_ns();
+        TRY(comm_barrier(run->env->world, run->queue));
+        us[i] = (double)(clock_ns() - from) * 1e-3;
+    }
+    TRY(comm_max(run->env->world, us, ALIGNS));
+    qsort(us, ALIGNS, sizeof us[0], ascending);
+    run->align_us = us[ALIGNS / 2];
+    return STATUS_OK;
+}
+
+/* One sample: `loop` iterations back to back after the ranks were aligned. *us: of one iteration of the whole problem; *real_us: what
+ * the sample took. A failure of this rank alone is kept in *failed; one that ends the job is returned. */
+static enum status sample(struct run *run, struct row *row, int loop, double *us, double *real_us, enum status *failed)
+{
+    TRY(comm_barrier(run->env->world, run->queue));
+    int64_t from = clock_ns();
+    for (int i = 0; i < loop && *failed == STATUS_OK; i++)
+        *failed = row->subject->iterate(row->state, row->iteration + i);
+    *real_us = (double)(clock_ns() - from) * 1e-3;
+    *us = *real_us / loop;
+    row->iteration += loop;
+    if (row->subject->whole_us != NULL && *failed == STATUS_OK)
+        *us = row->subject->whole_us(row->state, *us);
+    return group_is_over(*failed) ? *failed : STATUS_OK;
+}
+
+/* All ranks know that one failed: why, and the row is settled. */
+static enum status settle_failed(struct run *run, struct row *row, enum status mine)
+{
+    enum status status = group_agree(run->env, mine);
+    if (group_is_over(status))
+        return status;
+    row_fail(row, status != STATUS_OK ? status_last()->what : "a rank failed");
+    status_clear();
+    return STATUS_OK;
+}
+
+struct complaint {
+    int wrong;
+    char why[256];
+};
+
+/* All ranks know that data of one are wrong: what the first of them says. */
+static enum status settle_wrong(struct run *run, struct row *row, bool ok, const char why[256])
+{
+    int size = comm_size(run->env->world);
+    struct complaint mine = {.wrong = !ok}, *all = NULL;
+    char text[256];
+    if (!ok)
+        memcpy(mine.why, why, sizeof mine.why);
+    enum status status = group_agree(run->env, mem_alloc((size_t)size * sizeof *all, "complaints", (void **)&all));
+    if (status == STATUS_OK)
+        status = boot_allgather(comm_boot(run->env->world), &mine, sizeof mine, all, clock_deadline(BOOT_DEADLINE_US));
+    for (int r = 0; r < size && status == STATUS_OK && !row->settled; r++)
+        if (all[r].wrong) {
+            text_print(text, sizeof text, "wrong data on rank %d: %.220s", r, all[r].why);
+            row_fail(row, text);
+        }
+    free(all);
+    return status;
+}
+
+/* Microseconds left for this call; a lot when there is no budget. */
+static double left_us(const struct run *run)
+{
+    return run->options->budget_us < 0 ? INFINITY : (double)run->options->budget_us - run->elapsed_us;
+}
+
+enum { LOOP = 20 };
+
+enum status block_warm(struct run *run, struct row *row)
+{
+    int wanted = run->options->warmup > 1 ? run->options->warmup : 1;
+    while (row->warmups < wanted) {
+        struct agreed a;
+        enum status failed = STATUS_OK;
+        double us, real_us = 0;
+        TRY(sample(run, row, 1, &us, &real_us, &failed));
+        agreed_init(run, &a);
+        a.flag[FAILED] = failed != STATUS_OK;
+        a.flag[REAL_US] = real_us;
+        TRY(agree(run, &a, 0));
+        if (a.flag[FAILED] > 0)
+            return settle_failed(run, row, failed);
+        row->warmups++;
+        row->real_us = a.flag[REAL_US];
+        if (run->interrupted || row->real_us > left_us(run) / 10)
+            break;
+    }
+    row->loop = 1;
+    if (row->c->timing == BENCH_LOOP) /* as nccl-tests, unless that takes seconds */
+        row->loop = row->real_us * LOOP < 2e6 ? LOOP : 2;
+    row->real_us *= row->loop;
+    return STATUS_OK;
+}
+
+/* Samples of the next block: about 20 ms of them beside other rows, 50 ms alone. */
+static int samples_next(const struct run *run, const struct row *row)
+{
+    double each = fmax(row->real_us, 0.01), wanted = (run->nwave > 1 ? 20e3 : 50e3) / each;
+    wanted = fmin(wanted, left_us(run) / each);
+    wanted = fmin(wanted, (double)(run->options->samples_max - row->n));
+    wanted = fmin(wanted, BLOCK_SAMPLES_MAX);
+    return wanted > 1 ? (int)wanted : 1;
+}
+
+/* The first block always; later ones when that costs little beside the block itself. */
+static bool verify_next(const struct row *row)
+{
+    return row->blocks == 0 || row->verify_us < 0.1 * row->block_us;
+}
+
+/* The samples themselves. *real_us: of the shortest, so that a spike does not shrink the next block. */
+static enum status timed(struct run *run, struct row *row, int k, bool verify, double *times_us, double *real_us,
+                         enum status *failed)
+{
+    double us, real;
+    *real_us = 0;
+    if (row->c->buffers == BENCH_HOT && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not hot */
+        TRY(sample(run, row, 1, &us, &real, failed));
+    for (int i = 0; i < k && *failed == STATUS_OK; i++) {
+        if (i == k - 1 && verify)
+            *failed = row->subject->poison(row->state);
+        if (*failed == STATUS_OK)
+            TRY(sample(run, row, row->loop, &times_us[i], &real, failed));
+        *real_us = i == 0 ? real : fmin(*real_us, real);
+    }
+    return group_is_over(*failed) ? *failed : STATUS_OK;
+}
+
+/* Keep the samples, unless the CPUs were not in the run's state. */
+static enum status take(struct run *run, struct row *row, const struct agreed *a, int k, double before, bool verified)
+{
+    double after = rate_of(a->flag[PROBE]);
+    enum state_verdict verdict = state_judge(run, before, after, a->flag[STEAL], a->flag[THROTTLED]);
+    double share = run->env->memo.fma_best > 0 ? after / run->env->memo.fma_best : 0;
+    if (verdict == STATE_CHANGED) {
+        for (int i = 0; i < run->n; i++)
+            if (!run->rows[i].settled)
+                row_restart(&run->rows[i]);
+        return STATUS_OK;
+    }
+    if (verdict == STATE_OUTSIDE && row->repeats_left > 0 && !run->interrupted && left_us(run) > a->flag[BLOCK_US]) {
+        row->repeats_left--;
+        row->repeated++;
+        return STATUS_OK;
+    }
+    TRY(mem_grow((void **)&row->times_us, &row->cap, (size_t)(row->n + k), sizeof *row->times_us));
+    memcpy(row->times_us + row->n, a->flag + FLAGS, (size_t)k * sizeof *row->times_us);
+    row->n += k;
+    row->tainted += verdict == STATE_OUTSIDE ? k : 0;
+    row->repeats_left = run->options->repeats;
+    row->verified += verified ? 1 : 0;
+    row->state_sum += share;
+    row->state_min = row->blocks == 0 ? share : fmin(row->state_min, share);
+    row->steal_max = fmax(row->steal_max, a->flag[STEAL]);
+    row->throttled += a->flag[THROTTLED];
+    row->blocks++;
+    return STATUS_OK;
+}
+
+enum status block_run(struct run *run, struct row *row)
+{
+    struct agreed a = {{0}};
+    struct conditions from;
+    enum status failed = STATUS_OK;
+    bool ok = true, verify = verify_next(row);
+    char why[256] = "";
+    double slowness = 0, real_us, before = run->rate;
+    int k = samples_next(run, row);
+    conditions_read(&from);
+    TRY(timed(run, row, k, verify, a.flag + FLAGS, &real_us, &failed));
+    struct conditions_span span = conditions_since(&from);
+    TRY(probe(run, &slowness));
+    int64_t at = clock_ns();
+    if (verify && failed == STATUS_OK)
+        failed = row->subject->verify(row->state, &ok, why);
+    if (group_is_over(failed))
+        return failed;
+    agreed_init(run, &a);
+    a.flag[FAILED] = failed != STATUS_OK;
+    a.flag[WRONG] = !ok;
+    a.flag[PROBE] = slowness;
+    a.flag[STEAL] = span.steal_share;
+    a.flag[THROTTLED] = span.throttled;
+    a.flag[VERIFY_US] = verify ? (double)(clock_ns() - at) * 1e-3 : 0;
+    a.flag[BLOCK_US] = span.elapsed_us;
+    a.flag[REAL_US] = real_us;
+    TRY(agree(run, &a, k));
+    run->rate = rate_of(a.flag[PROBE]);
+    if (a.flag[FAILED] > 0)
+        return settle_failed(run, row, failed);
+    if (a.flag[WRONG] > 0)
+        return settle_wrong(run, row, ok, why);
+    row->verify_us = verify ? a.flag[VERIFY_US] : row->verify_us;
+    row->block_us = a.flag[BLOCK_US];
+    row->real_us = a.flag[REAL_US];
+    return take(run, row, &a, k, before, verify);
+}

@@ -1,0 +1,184 @@
+/* bench/check.c -- the checkers, their report, and correctness before time. */
+#include "bench/check_parts.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "bench/group.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct check *const checks[] = {
+    &check_kernels,
+    &check_transport,
+    &check_exchange,
+    &check_plan,
+    NULL,
+};
+
+void check_report_free(struct check_report *report)
+{
+    free(report->rows);
+    *report = (struct check_report){0};
+}
+
+void tally_wrong(struct tally *tally, const char *fmt, ...)
+{
+    va_list args;
+    if (tally->wrong)
+        return;
+    tally->wrong = true;
+    va_start(args, fmt);
+    vsnprintf(tally->why, sizeof tally->why, fmt, args);
+    va_end(args);
+}
+
+enum status tally_status(struct tally *tally, enum status status)
+{
+    if (status == STATUS_OK || group_is_over(status))
+        return status;
+    tally_wrong(tally, "%.250s", status_last()->what);
+    status_clear();
+    return STATUS_OK;
+}
+
+static enum status row_append(struct check_report *report, const struct check_row *row)
+{
+    size_t cap = (size_t)report->cap;
+    TRY(mem_grow((void **)&report->rows, &cap, (size_t)report->nrows + 1, sizeof *report->rows));
+    report->cap = (int)cap;
+    report->rows[report->nrows++] = *row;
+    report->cases += row->cases;
+    report->passed += row->outcome == CHECK_PASSED;
+    report->failed += row->outcome == CHECK_FAILED;
+    report->waived += row->outcome == CHECK_WAIVED;
+    return STATUS_OK;
+}
+
+static void row_name(struct check_row *row, const char *area, const char *what)
+{
+    text_print(row->area, sizeof row->area, "%s", area);
+    text_print(row->what, sizeof row->what, "%s", what);
+}
+
+/* Rank 0 puts together what the ranks say. */
+static enum status row_join(struct check_report *report, const char *area, const char *what, const struct tally *all, int ranks,
+                            bool spread)
+{
+    struct check_row row = {.outcome = CHECK_PASSED};
+    row_name(&row, area, what);
+    for (int r = 0; r < ranks; r++) {
+        row.cases = spread || r == 0 ? row.cases + all[r].cases : row.cases;
+        if (!all[r].wrong || row.outcome == CHECK_FAILED)
+            continue;
+        row.outcome = CHECK_FAILED;
+        text_print(row.why, sizeof row.why, "rank %d: %.240s", r, all[r].why);
+    }
+    if (row.cases == 0 && row.outcome == CHECK_PASSED) {
+        row.outcome = CHECK_WAIVED;
+        row.rule = RULE_KERNEL_CANNOT;
+        text_print(row.why, sizeof row.why, "none of the small problems is legal for it");
+    }
+    return row_append(report, &row);
+}
+
+enum status check_row_add(struct bench_env *env, struct check_report *report, const char *area, const char *what,
+                          const struct tally *tally, bool spread)
+{
+    int ranks = comm_size(env->world);
+    struct tally *all = NULL, mine = *tally;
+    enum status status = group_agree(env, mem_alloc((size_t)ranks * sizeof *all, "a row of a check", (void **)&all));
+    if (status == STATUS_OK)
+        status = boot_allgather(comm_boot(env->world), &mine, sizeof mine, all, clock_deadline(BOOT_DEADLINE_US));
+    if (status == STATUS_OK)
+        status = group_agree(env, report != NULL ? row_join(report, area, what, all, ranks, spread) : STATUS_OK);
+    free(all);
+    return status;
+}
+
+enum status check_row_waive(struct check_report *report, const char *area, const char *what, enum rule rule, const char *why)
+{
+    struct check_row row = {.outcome = CHECK_WAIVED, .rule = rule};
+    if (report == NULL)
+        return STATUS_OK;
+    row_name(&row, area, what);
+    text_print(row.why, sizeof row.why, "%s", why);
+    return row_append(report, &row);
+}
+
+enum status check_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+{
+    struct check_report *mine = comm_rank(env->world) == 0 ? report : NULL;
+    if (mine != NULL)
+        *mine = (struct check_report){0};
+    for (int i = 0; checks[i] != NULL; i++) {
+        enum status status = checks[i]->run(env, seed, only, mine);
+        if (status != STATUS_OK && mine != NULL)
+            check_report_free(mine);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
+enum status check_serve(struct bench_env *env, const void *data, size_t bytes)
+{
+    struct check_order order;
+    if (bytes != sizeof order)
+        return FAIL(STATUS_PEER, "an order to check of %zu bytes, not %zu", bytes, sizeof order);
+    memcpy(&order, data, sizeof order);
+    return check_run(env, order.seed, order.has_only ? &order.only : NULL, NULL);
+}
+
+/* What passing means: this build, this machine, so many ranks over this transport, this exchange, kernel, sp and chunks. */
+static void fact_of(const struct bench_env *env, const struct plan *only, char *buf, size_t size)
+{
+    int n = snprintf(buf, size, "checked:%s:%s:%d:%s:", version_build(), env->machine, comm_size(env->world), env->transport);
+    if (n < 0 || (size_t)n >= size)
+        return;
+    if (only == NULL)
+        snprintf(buf + n, size - (size_t)n, "everything");
+    else
+        snprintf(buf + n, size - (size_t)n, "sp=%d %s %s chunks=%d", only->sp, only->exchange, only->attention, only->chunks);
+}
+
+static enum status verdict(const struct check_report *report)
+{
+    for (int i = 0; i < report->nrows; i++) {
+        const struct check_row *row = &report->rows[i];
+        if (row->outcome == CHECK_FAILED)
+            return HINT(FAIL(STATUS_CHECK, "%d of %d checks failed, first: %.120s: %s", report->failed, report->nrows, row->what,
+                             row->why),
+                        "nothing is timed that computes wrong results; `sptune check` shows everything");
+    }
+    return STATUS_OK;
+}
+
+enum status check_before(struct bench_session *session, uint64_t seed, const struct plan *only, struct check_report *report)
+{
+    char fact[512], value[64];
+    *report = (struct check_report){0};
+    if (session->env == NULL || session->checked)
+        return STATUS_OK;
+    fact_of(session->env, only, fact, sizeof fact);
+    if (session->store != NULL && store_recall(session->store, fact, value, sizeof value)) {
+        log_verbose("%s: passed before", fact);
+        return STATUS_OK;
+    }
+    struct check_order order;
+    memset(&order, 0, sizeof order);
+    order.seed = seed;
+    order.has_only = only != NULL;
+    if (only != NULL)
+        order.only = *only;
+    if (session->tell != NULL)
+        TRY(session->tell(session->tell_arg, "check", &order, sizeof order));
+    TRY(check_run(session->env, seed, only, report));
+    TRY(verdict(report));
+    clock_iso(value);
+    return session->store != NULL ? store_remember(session->store, fact, value) : STATUS_OK;
+}

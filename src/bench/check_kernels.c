@@ -1,0 +1,488 @@
+/* bench/check_kernels.c -- every kernel of this device on odd shapes: attention against the oracle, the copy, the product.
+ *
+ * Kernels need no other rank, so the shapes are shared out among the ranks.
+ */
+#include "bench/check_parts.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "bench/data.h"
+#include "bench/group.h"
+#include "bench/oracle.h"
+#include "kernels/attention_cpu.h"
+#include "kernels/attention_mask.h"
+#include "kernels/copy.h"
+#include "kernels/gemm.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- attention ---- */
+
+/* group 0: heads / kv_heads. docs: lengths of queries and keys, -1 ends. */
+struct attention_case {
+    int64_t batch, seq_q, seq_k;
+    int heads, kv_heads, dim, dim_v;
+    enum attention_causal causal;
+    int64_t window;
+    int group, group_first;
+    int64_t doc_q[8], doc_k[8];
+};
+
+#define FULL ATTENTION_FULL
+#define TOP ATTENTION_TOP_LEFT
+#define BOTTOM ATTENTION_BOTTOM_RIGHT
+#define NO_DOCS .doc_q = {-1}
+
+static const struct attention_case attention_cases[] = {
+    {1, 1, 1, 1, 1, 8, 8, BOTTOM, NO_DOCS},
+    {2, 7, 7, 4, 4, 16, 16, FULL, NO_DOCS},
+    {1, 33, 33, 4, 2, 16, 16, BOTTOM, NO_DOCS},
+    {1, 33, 33, 4, 1, 16, 16, TOP, NO_DOCS},
+    {2, 40, 40, 6, 2, 24, 24, BOTTOM, .window = 7, NO_DOCS},
+    {1, 40, 40, 2, 2, 16, 16, FULL, .window = 1, NO_DOCS},
+    {1, 4, 6, 2, 1, 16, 16, BOTTOM, NO_DOCS},  /* rows see 3 to 6 keys */
+    {1, 6, 4, 2, 1, 16, 16, BOTTOM, NO_DOCS},  /* the first two rows see none */
+    {1, 6, 4, 2, 1, 16, 16, TOP, NO_DOCS},
+    {1, 0, 5, 2, 1, 16, 16, FULL, NO_DOCS},
+    {1, 5, 0, 2, 1, 16, 16, FULL, NO_DOCS},    /* nothing to see: o 0, lse -inf */
+    {1, 19, 70, 2, 2, 64, 64, BOTTOM, .window = 13, NO_DOCS},
+    {1, 113, 113, 2, 1, 128, 128, BOTTOM, NO_DOCS},
+    {1, 29, 29, 2, 1, 192, 128, BOTTOM, NO_DOCS},
+    {1, 23, 23, 3, 2, 16, 16, BOTTOM, .group = 4, .group_first = 3, NO_DOCS}, /* part of two groups */
+    {1, 23, 23, 2, 1, 16, 16, FULL, .group = 4, .group_first = 2, NO_DOCS},
+    {1, 1023, 1023, 1, 1, 8, 8, BOTTOM, NO_DOCS},
+    {1, 41, 41, 4, 2, 16, 16, BOTTOM, .doc_q = {0, 17, 0, 1, 23, 0, -1}, .doc_k = {0, 17, 0, 1, 23, 0, -1}},
+    {1, 30, 34, 2, 1, 16, 16, BOTTOM, .doc_q = {5, 0, 25, -1}, .doc_k = {9, 5, 20, -1}},
+    {1, 36, 36, 2, 2, 16, 16, BOTTOM, .window = 4, .doc_q = {12, 24, -1}, .doc_k = {12, 24, -1}},
+    {1, 36, 36, 2, 2, 16, 16, FULL, .doc_q = {3, 5, 28, -1}, .doc_k = {3, 5, 28, -1}},
+};
+enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP = 8 };
+
+struct attention_data {
+    struct attention_shape shape;
+    int64_t cu_q[9], cu_k[9];
+    void *q, *k, *v, *o, *d_o, *dq, *dk, *dv, *workspace;
+    float *lse;
+};
+
+static int offsets(const int64_t *lengths, int64_t *cu)
+{
+    int n = 0;
+    cu[0] = 0;
+    for (; n < 8 && lengths[n] >= 0; n++)
+        cu[n + 1] = cu[n] + lengths[n];
+    return n;
+}
+
+static void shape_make(const struct attention_case *c, enum dtype dtype, struct attention_data *d)
+{
+    struct attention_shape shape = {.batch = c->batch,
+                                    .seq_q = c->seq_q,
+                                    .seq_k = c->seq_k,
+                                    .heads = c->heads,
+                                    .kv_heads = c->kv_heads,
+                                    .head_dim = c->dim,
+                                    .head_dim_v = c->dim_v,
+                                    .dtype = dtype,
+                                    .causal = c->causal,
+                                    .window = c->window};
+    attention_shape_fill(&shape);
+    if (c->group > 0) {
+        shape.group = c->group;
+        shape.group_first = c->group_first;
+    }
+    shape.docs = offsets(c->doc_q, d->cu_q);
+    offsets(c->doc_k, d->cu_k);
+    shape.cu_q = d->cu_q;
+    shape.cu_k = d->cu_k;
+    shape.q_stride += GAP; /* heads of a wider buffer */
+    shape.k_stride += 2 * GAP;
+    shape.v_stride += GAP;
+    shape.o_stride += 3 * GAP;
+    d->shape = shape;
+}
+
+static enum status tensor_make(uint64_t seed, enum data_tensor tensor, const struct attention_shape *shape, int64_t tokens,
+                               int heads, int dim, int64_t stride, void **out)
+{
+    TRY(mem_alloc((size_t)(tokens * stride * dtype_bytes(shape->dtype)), "a tensor of a check", out));
+    struct data_side side = {.base = *out, .dtype = shape->dtype, .batch = 1, .seq = tokens, .heads = heads, .dim = dim,
+                             .token_stride = stride};
+    memset(*out, 0xff, (size_t)(tokens * stride * dtype_bytes(shape->dtype))); /* NaN between the heads and in outputs */
+    if (tensor == DATA_Q || tensor == DATA_K || tensor == DATA_V || tensor == DATA_DO)
+        data_fill(seed, tensor, &side);
+    return STATUS_OK;
+}
+
+static enum status data_make(const struct attention *attention, uint64_t seed, struct attention_data *d)
+{
+    const struct attention_shape *s = &d->shape;
+    int64_t nq = s->batch * s->seq_q, nk = s->batch * s->seq_k;
+    size_t workspace = attention->workspace_bytes(s, false), more = attention->workspace_bytes(s, true);
+    TRY(tensor_make(seed, DATA_Q, s, nq, s->heads, s->head_dim, s->q_stride, &d->q));
+    TRY(tensor_make(seed, DATA_K, s, nk, s->kv_heads, s->head_dim, s->k_stride, &d->k));
+    TRY(tensor_make(seed, DATA_V, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &d->v));
+    TRY(tensor_make(seed, DATA_DO, s, nq, s->heads, s->head_dim_v, s->o_stride, &d->d_o));
+    TRY(tensor_make(seed, DATA_O, s, nq, s->heads, s->head_dim_v, s->o_stride, &d->o));
+    TRY(tensor_make(seed, DATA_DQ, s, nq, s->heads, s->head_dim, s->q_stride, &d->dq));
+    TRY(tensor_make(seed, DATA_DK, s, nk, s->kv_heads, s->head_dim, s->k_stride, &d->dk));
+    TRY(tensor_make(seed, DATA_DV, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &d->dv));
+    TRY(mem_alloc((size_t)(nq * s->heads) * sizeof(float), "statistics of a check", (void **)&d->lse));
+    memset(d->lse, 0xff, (size_t)(nq * s->heads) * sizeof(float));
+    return mem_alloc(workspace > more ? workspace : more, "workspace of a check", &d->workspace);
+}
+
+static void data_free(struct attention_data *d)
+{
+    void *all[] = {d->q, d->k, d->v, d->o, d->d_o, d->dq, d->dk, d->dv, d->lse, d->workspace};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+}
+
+static void source_row(void *arg, enum oracle_tensor tensor, int64_t token, int head, float *out)
+{
+    const struct attention_data *d = arg;
+    const struct attention_shape *s = &d->shape;
+    const void *base[] = {d->q, d->k, d->v, d->d_o};
+    const int64_t stride[] = {s->q_stride, s->k_stride, s->v_stride, s->o_stride};
+    int dim = tensor == ORACLE_Q || tensor == ORACLE_K ? s->head_dim : s->head_dim_v;
+    dtype_load(s->dtype, (const char *)base[tensor] + (token * stride[tensor] + (int64_t)head * dim) * dtype_bytes(s->dtype), out,
+               dim);
+}
+
+static void compare_rows(const void *base, enum dtype dtype, int64_t at, int dim, const double *exact, const double *plain,
+                         int64_t token, int head, struct oracle_error *error)
+{
+    for (int t = 0; t < dim; t++)
+        oracle_compare(error, (double)dtype_get(dtype, base, at + t), exact[t], plain[t], token, head);
+}
+
+/* Queries of one segment and kv head, and its keys. */
+static enum status compare_segment(const struct attention_data *d, int64_t segment, int kv,
+                                   struct oracle_error errors[ORACLE_OUTPUTS], struct oracle_scale *scale)
+{
+    const struct attention_shape *s = &d->shape;
+    struct oracle_source source = {.row = source_row, .arg = (void *)(uintptr_t)d};
+    struct attention_segment seg = attention_segment_get(s, segment);
+    struct attention_range heads = attention_heads_of(s, kv);
+    int64_t n = seg.seq_q * (heads.end - heads.first), each = 2 * (s->head_dim + s->head_dim_v);
+    struct oracle_query *queries = NULL;
+    struct oracle_keys keys = {0};
+    double *rows = NULL;
+    enum status status = mem_alloc((size_t)n * sizeof *queries, "queries of a check", (void **)&queries);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(n * each) * sizeof(double), "rows of a check", (void **)&rows);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(seg.seq_k * 2 * s->head_dim) * sizeof(double), "dk of a check", (void **)&keys.dk);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(seg.seq_k * 2 * s->head_dim_v) * sizeof(double), "dv of a check", (void **)&keys.dv);
+    for (int64_t a = 0; a < n && status == STATUS_OK; a++)
+        queries[a] = (struct oracle_query){.i = a % seg.seq_q, .head = (int)(heads.first + a / seg.seq_q), .o = rows + a * each,
+                                           .dq = rows + a * each + 2 * s->head_dim_v};
+    if (status == STATUS_OK)
+        status = oracle_run(s, &source, segment, kv, queries, n, &keys, scale);
+    if (status == STATUS_OK)
+        oracle_keys_round(s, seg.seq_k, s->dtype, &keys);
+    for (int64_t a = 0; a < n && status == STATUS_OK; a++) {
+        const struct oracle_query *q = &queries[a];
+        int64_t token = attention_q_token(s, &seg, q->i);
+        compare_rows(d->o, s->dtype, token * s->o_stride + (int64_t)q->head * s->head_dim_v, s->head_dim_v, q->o,
+                     q->o + s->head_dim_v, token, q->head, &errors[ORACLE_O]);
+        compare_rows(d->dq, s->dtype, token * s->q_stride + (int64_t)q->head * s->head_dim, s->head_dim, q->dq,
+                     q->dq + s->head_dim, token, q->head, &errors[ORACLE_DQ]);
+        oracle_compare(&errors[ORACLE_LSE], (double)d->lse[attention_lse_index(s, &seg, q->head, q->i)], q->lse, q->plain_lse,
+                       token, q->head);
+    }
+    for (int64_t j = 0; j < seg.seq_k && status == STATUS_OK; j++) {
+        int64_t token = attention_k_token(s, &seg, j);
+        compare_rows(d->dk, s->dtype, token * s->k_stride + (int64_t)kv * s->head_dim, s->head_dim, keys.dk + j * s->head_dim,
+                     keys.dk + (seg.seq_k + j) * s->head_dim, token, kv, &errors[ORACLE_DK]);
+        compare_rows(d->dv, s->dtype, token * s->v_stride + (int64_t)kv * s->head_dim_v, s->head_dim_v,
+                     keys.dv + j * s->head_dim_v, keys.dv + (seg.seq_k + j) * s->head_dim_v, token, kv, &errors[ORACLE_DV]);
+    }
+    free(queries);
+    free(rows);
+    free(keys.dk);
+    free(keys.dv);
+    return status;
+}
+
+static void case_text(const struct attention_shape *s, char buf[160])
+{
+    static const char *const masks[] = {"full", "causal top-left", "causal"};
+    text_print(buf, 160, "%lld x %lld x %lld, %d/%d heads of %d, %s, window %lld, %d docs, %s", (long long)s->batch,
+               (long long)s->seq_q, (long long)s->seq_k, s->heads, s->kv_heads, s->head_dim, masks[s->causal],
+               (long long)s->window, s->docs, dtype_name(s->dtype));
+}
+
+static enum status attention_one(const struct attention *attention, uint64_t seed, struct attention_data *d, struct tally *tally)
+{
+    struct oracle_error errors[ORACLE_OUTPUTS];
+    struct oracle_scale scale = {0};
+    const struct attention_shape *s = &d->shape;
+    char why[256], what[160];
+    TRY(data_make(attention, seed, d));
+    struct attention_args args = {.q = d->q, .k = d->k, .v = d->v, .o = d->o, .lse = d->lse, .d_o = d->d_o, .dq = d->dq,
+                                  .dk = d->dk, .dv = d->dv, .workspace = d->workspace};
+    TRY(attention->forward(s, &args, NULL));
+    TRY(attention->backward(s, &args, NULL));
+    oracle_errors_init(errors);
+    for (int64_t segment = 0; segment < attention_segment_count(s); segment++)
+        for (int kv = 0; kv < s->kv_heads; kv++)
+            TRY(compare_segment(d, segment, kv, errors, &scale));
+    tally->cases++;
+    case_text(s, what);
+    if (!oracle_all_agree(s, errors, &scale, why))
+        tally_wrong(tally, "%.110s: %.140s", what, why);
+    return STATUS_OK;
+}
+
+enum status check_attention(const struct attention *attention, uint64_t seed, int rank, int ranks, struct tally *tally)
+{
+    for (int i = rank; i < ATTENTION_CASES * DTYPE_COUNT; i += ranks) {
+        struct attention_data d = {0};
+        shape_make(&attention_cases[i / DTYPE_COUNT], (enum dtype)(i % DTYPE_COUNT), &d);
+        struct verdict verdict = attention->supports(&d.shape);
+        enum status status = verdict_ok(&verdict) ? attention_one(attention, seed, &d, tally) : STATUS_OK;
+        data_free(&d);
+        TRY(tally_status(tally, status));
+    }
+    return STATUS_OK;
+}
+
+/* ---- copy ---- */
+
+enum { COPY_JOBS = 24, COPY_ROW_MAX = 96 };
+
+static int64_t copy_extent(const int64_t n[3], const int64_t stride[3], int64_t row)
+{
+    return (n[0] - 1) * stride[0] + (n[1] - 1) * stride[1] + (n[2] - 1) * stride[2] + row;
+}
+
+/* A job of random shape and its extents; dst rows are apart, so that what lies between them must stay. */
+static void copy_draw(struct rng *rng, struct copy_job *job)
+{
+    int64_t row = 1 + rng_below(rng, COPY_ROW_MAX);
+    *job = (struct copy_job){.row_bytes = (size_t)row};
+    int64_t src = row + rng_below(rng, 9), dst = row + rng_below(rng, 9);
+    for (int a = 2; a >= 0; a--) {
+        job->n[a] = 1 + rng_below(rng, 6);
+        job->src_stride[a] = src;
+        job->dst_stride[a] = dst;
+        src = src * job->n[a] + rng_below(rng, 5);
+        dst = dst * job->n[a] + rng_below(rng, 5);
+    }
+}
+
+static void copy_expect(const struct copy_job *job, char *want)
+{
+    for (int64_t i = 0; i < job->n[0]; i++)
+        for (int64_t j = 0; j < job->n[1]; j++)
+            for (int64_t l = 0; l < job->n[2]; l++)
+                memcpy(want + i * job->dst_stride[0] + j * job->dst_stride[1] + l * job->dst_stride[2],
+                       (const char *)job->src + i * job->src_stride[0] + j * job->src_stride[1] + l * job->src_stride[2],
+                       job->row_bytes);
+}
+
+static enum status copy_one(enum dev_kind dev, uint64_t seed, int index, struct tally *tally)
+{
+    struct rng rng;
+    struct copy_job job;
+    char *src = NULL, *dst = NULL, *want = NULL;
+    rng_seed(&rng, seed, 1000 + (uint64_t)index);
+    copy_draw(&rng, &job);
+    int64_t from = copy_extent(job.n, job.src_stride, (int64_t)job.row_bytes);
+    int64_t to = copy_extent(job.n, job.dst_stride, (int64_t)job.row_bytes);
+    enum status status = mem_alloc((size_t)from, "a copy", (void **)&src);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)to, "a copy", (void **)&dst);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)to, "a copy", (void **)&want);
+    if (status == STATUS_OK) {
+        data_bytes_fill(seed, index, 0, from, src);
+        job.src = src;
+        job.dst = dst;
+        copy_expect(&job, want);
+        status = copy_run(dev, &job, 1, NULL);
+        tally->cases++;
+        if (status == STATUS_OK && memcmp(want, dst, (size_t)to) != 0)
+            tally_wrong(tally, "rows of %zu bytes, %lld x %lld x %lld of them: wrong bytes", job.row_bytes, (long long)job.n[0],
+                        (long long)job.n[1], (long long)job.n[2]);
+    }
+    free(src);
+    free(dst);
+    free(want);
+    return status;
+}
+
+/* Sums of copies: in fp32, in order, rounded once. */
+static enum status sum_one(enum dev_kind dev, uint64_t seed, int copies, enum dtype dtype, struct tally *tally)
+{
+    enum { TOKENS = 5, DIM = 13, ELEMS = TOKENS * DIM };
+    uint32_t part[4][ELEMS], sum[ELEMS];
+    const void *srcs[4];
+    int64_t row = (int64_t)DIM * dtype_bytes(dtype);
+    struct data_side side = {.dtype = dtype, .batch = 1, .seq = TOKENS, .heads = 1, .dim = DIM, .token_stride = DIM};
+    for (int c = 0; c < copies; c++) {
+        side.base = part[c];
+        side.copy = c;
+        srcs[c] = part[c];
+        data_fill(seed, DATA_DK, &side);
+    }
+    struct copy_sum job = {.srcs = srcs, .copies = copies, .dst = sum, .n = {1, 1, TOKENS}, .src_stride = {0, 0, row},
+                           .dst_stride = {0, 0, row}, .elems = DIM, .dtype = dtype};
+    struct data_errors errors;
+    char why[256];
+    TRY(copy_sum_run(dev, &job, NULL));
+    side.base = sum;
+    side.copy = 0;
+    data_compare(seed, DATA_DK, &side, copies, &errors);
+    tally->cases++;
+    if (!data_verdict(&errors, DATA_DK, "as a sum", why))
+        tally_wrong(tally, "%d copies, %s: %.200s", copies, dtype_name(dtype), why);
+    return STATUS_OK;
+}
+
+static enum status check_copy(enum dev_kind dev, uint64_t seed, int rank, int ranks, struct tally *tally)
+{
+    for (int i = rank; i < COPY_JOBS; i += ranks)
+        TRY(tally_status(tally, copy_one(dev, seed, i, tally)));
+    for (int i = rank; i < 4 * DTYPE_COUNT; i += ranks)
+        TRY(tally_status(tally, sum_one(dev, seed, 1 + i / DTYPE_COUNT, (enum dtype)(i % DTYPE_COUNT), tally)));
+    return STATUS_OK;
+}
+
+/* ---- product ---- */
+
+static const struct gemm_shape gemm_shapes[] = {
+    {.m = 1, .n = 1, .k = 1},
+    {.m = 7, .n = 5, .k = 3},
+    {.m = 33, .n = 17, .k = 65},
+    {.m = 33, .n = 17, .k = 65, .trans_b = true},
+    {.m = 33, .n = 17, .k = 65, .trans_a = true},
+    {.m = 16, .n = 24, .k = 600, .trans_b = true},
+    {.m = 3, .n = 4, .k = 0},
+};
+enum { GEMM_CASES = sizeof gemm_shapes / sizeof gemm_shapes[0] };
+
+static enum status gemm_one(enum dev_kind dev, uint64_t seed, const struct gemm_shape *g, struct tally *tally)
+{
+    void *a = NULL, *b = NULL, *workspace = NULL;
+    float *c = NULL;
+    size_t elem = (size_t)dtype_bytes(g->dtype);
+    enum status status = mem_alloc((size_t)(g->m * g->k) * elem, "a product", &a);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(g->n * g->k) * elem, "a product", &b);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(g->m * g->n) * sizeof *c, "a product", (void **)&c);
+    if (status == STATUS_OK)
+        status = mem_alloc(gemm_workspace(dev, g), "a product", &workspace);
+    if (status == STATUS_OK) {
+        struct data_side one = {.base = a, .dtype = g->dtype, .batch = 1, .seq = g->m * g->k, .heads = 1, .dim = 1,
+                                .token_stride = 1};
+        data_fill(seed, DATA_A, &one);
+        one.base = b;
+        one.seq = g->n * g->k;
+        data_fill(seed, DATA_B, &one);
+        memset(c, 0xff, (size_t)(g->m * g->n) * sizeof *c);
+        status = gemm_run(dev, g, a, b, c, workspace, NULL);
+        tally->cases++;
+    }
+    for (int64_t i = 0; i < g->m && status == STATUS_OK; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            double want = 0, size = 0, got = (double)c[i * g->n + j];
+            for (int64_t l = 0; l < g->k; l++) {
+                double term = (double)dtype_get(g->dtype, a, g->trans_a ? l * g->m + i : i * g->k + l) *
+                              (double)dtype_get(g->dtype, b, g->trans_b ? j * g->k + l : l * g->n + j);
+                want += term;
+                size += fabs(term);
+            }
+            if (!(fabs(got - want) <= (double)(g->k + 1) * 0x1p-24 * size))
+                tally_wrong(tally, "%lld x %lld x %lld %s: c[%lld][%lld] is %g, not %g", (long long)g->m, (long long)g->n,
+                            (long long)g->k, dtype_name(g->dtype), (long long)i, (long long)j, got, want);
+        }
+    free(a);
+    free(b);
+    free(c);
+    free(workspace);
+    return status;
+}
+
+static enum status check_gemm(enum dev_kind dev, uint64_t seed, int rank, int ranks, struct tally *tally)
+{
+    for (int i = rank; i < GEMM_CASES * DTYPE_COUNT; i += ranks) {
+        struct gemm_shape shape = gemm_shapes[i / DTYPE_COUNT];
+        shape.dtype = (enum dtype)(i % DTYPE_COUNT);
+        TRY(tally_status(tally, gemm_one(dev, seed, &shape, tally)));
+    }
+    return STATUS_OK;
+}
+
+/* ---- rows ---- */
+
+static enum status attention_row(struct bench_env *env, uint64_t seed, const struct attention *attention, const char *variant,
+                                 struct check_report *report)
+{
+    struct tally tally = {0};
+    char what[192];
+    text_print(what, sizeof what, "attention %s%s%s: masks, windows, groups, documents, lengths 0 to 1023, fp32 bf16 fp16", attention->name,
+               variant[0] != '\0' ? " " : "", variant);
+    TRY(check_attention(attention, seed, comm_rank(env->world), comm_size(env->world), &tally));
+    return check_row_add(env, report, "kernel", what, &tally, true);
+}
+
+/* The CPU kernel is compiled once per instruction set; each one that this machine executes is checked. */
+static enum status attention_rows(struct bench_env *env, uint64_t seed, const struct attention *attention,
+                                  struct check_report *report)
+{
+    if (strcmp(attention->name, "cpu") != 0)
+        return attention_row(env, seed, attention, "", report);
+    enum status status = STATUS_OK;
+    for (int isa = 0; attention_cpu_isa(isa) != NULL && status == STATUS_OK; isa++) {
+        attention_cpu_use(isa);
+        status = attention_row(env, seed, attention, attention_cpu_isa(isa)->name, report);
+    }
+    attention_cpu_use(-1);
+    return status;
+}
+
+/* Kernels of devices that are not this one. */
+static enum status waive_devices(struct bench_env *env, struct check_report *report)
+{
+    struct dev *dev = NULL;
+    if (dev_kind_of(env->dev) != DEV_CPU || report == NULL)
+        return STATUS_OK;
+    enum status status = dev_open(DEV_CUDA, 0, &dev);
+    dev_close(dev);
+    char why[256];
+    text_print(why, sizeof why, "%s", status == STATUS_OK ? "these ranks compute on the cpu; --device cuda checks the GPU"
+                                                         : status_last()->what);
+    status_clear();
+    return check_row_waive(report, "kernel", "GPU kernels, exchanges and transports", RULE_ABSENT, why);
+}
+
+static enum status kernels_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+{
+    enum dev_kind dev = dev_kind_of(env->dev);
+    int rank = comm_rank(env->world), ranks = comm_size(env->world);
+    bool found = false;
+    for (int i = 0; attentions[i] != NULL; i++) {
+        if (attentions[i]->dev != dev || (only != NULL && strcmp(only->attention, attentions[i]->name) != 0))
+            continue;
+        found = true;
+        TRY(attention_rows(env, seed, attentions[i], report));
+    }
+    if (only != NULL && !found)
+        TRY(check_row_waive(report, "kernel", only->attention, RULE_NOT_MEASURED, "no attention kernel here has this name"));
+    struct tally copy = {0}, gemm = {0};
+    TRY(check_copy(dev, seed, rank, ranks, &copy));
+    TRY(check_row_add(env, report, "kernel", "copy that changes the layout, and sums of copies", &copy, true));
+    TRY(check_gemm(dev, seed, rank, ranks, &gemm));
+    TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed, fp32 bf16 fp16", &gemm, true));
+    return only == NULL ? waive_devices(env, report) : STATUS_OK;
+}
+
+const struct check check_kernels = {.area = "kernel", .run = kernels_run};

@@ -1,0 +1,49 @@
+/* bench/check_parts.h -- what the checkers share, and their inner functions, so that a test can hand them a plug-in that is wrong. */
+#ifndef SPTUNE_BENCH_CHECK_PARTS_H
+#define SPTUNE_BENCH_CHECK_PARTS_H
+
+#include "bench/check.h"
+#include "kernels/attention.h"
+#include "sp/exchange.h"
+
+extern const struct check check_kernels, check_transport, check_exchange, check_plan;
+
+/* Of one row, on one rank: how many problems, and the first thing that was wrong. */
+struct tally {
+    int cases;
+    bool wrong;
+    char why[256];
+};
+void tally_wrong(struct tally *tally, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A status that is no reason to end the job becomes something wrong; the others are returned. */
+enum status tally_status(struct tally *tally, enum status status);
+
+/* Collective: a row that passed on every rank, or what the first rank said that was wrong. cases: of this rank, or when `spread`
+ * shared out among the ranks, so that they add. report is NULL off rank 0. */
+enum status check_row_add(struct bench_env *env, struct check_report *report, const char *area, const char *what,
+                          const struct tally *tally, bool spread);
+/* Not collective: all ranks know. */
+enum status check_row_waive(struct check_report *report, const char *area, const char *what, enum rule rule, const char *why);
+
+/* ---- check_kernels.c ---- */
+/* Every shape for one kernel, the shapes shared out among `ranks`. */
+enum status check_attention(const struct attention *attention, uint64_t seed, int rank, int ranks, struct tally *tally);
+
+/* ---- check_transport.c ---- */
+enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *tally);
+
+/* ---- check_exchange.c ---- */
+struct group;
+/* Every shape for one exchange on one group; all groups of the job do the same. */
+enum status check_exchange_shapes(const struct exchange *exchange, const struct group *group, uint64_t seed,
+                                  struct tally *tally);
+
+/* ---- check_plan.c ---- */
+/* A small problem for groups of sp ranks. `local` query heads per rank. */
+enum { CHECK_PROBLEMS = 10 };
+void check_problem(int index, int sp, int world, int local, struct problem *out);
+/* One plan on one problem, forward and backward, middle layout included. */
+enum status check_plan_run(struct bench_env *env, const struct group *group, const struct problem *problem,
+                           const struct plan *plan, uint64_t seed, struct tally *tally);
+
+#endif

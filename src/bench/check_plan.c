@@ -1,0 +1,364 @@
+/* bench/check_plan.c -- every plan that can be enumerated, on small problems: a whole layer forward and backward against the oracle.
+ *
+ * Each rank checks every output it holds: o and dq of its tokens, dk and dv complete after the copies were summed, and the layout in
+ * the middle. What else a plan says (ZeRO stage, checkpointing ...) does not change how a layer runs.
+ */
+#include "bench/check_parts.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "bench/data.h"
+#include "bench/group.h"
+#include "bench/spot.h"
+#include "bench/subject.h"
+#include "kernels/attention_mask.h"
+#include "sp/exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SYNC_US = 60 * 1000 * 1000, CHUNKS = 3, LOCAL = 4, LOCAL_MAX = 16 /* more chunks than that run as that many */ };
+
+/* kv: query heads per kv head; 0: one kv head for all ranks, -2: one for every two ranks. */
+static const struct {
+    int64_t batch, seq;
+    int kv, dim, dim_v;
+    enum dtype dtype;
+    bool causal;
+    int64_t window;
+    int docs;
+    int64_t doc_len[4];
+} problems[CHECK_PROBLEMS] = {
+    {1, 24, 1, 8, 8, DTYPE_FP32, true, 0, 0, {0}},
+    {1, 24, 1, 8, 8, DTYPE_BF16, false, 0, 0, {0}},
+    {2, 17, 2, 8, 8, DTYPE_FP32, true, 0, 0, {0}},   /* odd length: padded */
+    {1, 19, 2, 8, 8, DTYPE_FP32, false, 0, 0, {0}},  /* padding that a full mask would see */
+    {1, 32, 2, 16, 16, DTYPE_BF16, true, 5, 0, {0}},
+    {1, 31, 2, 8, 8, DTYPE_FP32, true, 0, 3, {3, 23, 5}},
+    {2, 16, 2, 8, 8, DTYPE_BF16, true, 0, 3, {9, 0, 7}},
+    {1, 21, 0, 8, 8, DTYPE_FP32, true, 0, 0, {0}},   /* copies of the only kv head */
+    {2, 12, -2, 8, 8, DTYPE_BF16, true, 0, 2, {5, 7}},
+    {1, 13, 1, 16, 8, DTYPE_FP32, true, 0, 0, {0}},  /* v narrower than q and k */
+};
+
+void check_problem(int index, int sp, int world, int local, struct problem *out)
+{
+    int kv = problems[index].kv, heads = local * sp;
+    memset(out, 0, sizeof *out);
+    out->batch = problems[index].batch;
+    out->seq = problems[index].seq;
+    out->heads = heads;
+    out->kv_heads = kv > 0 ? heads / kv : kv == 0 || sp % 2 != 0 ? 1 : sp / 2;
+    out->head_dim = problems[index].dim;
+    out->head_dim_v = problems[index].dim_v;
+    out->dtype = problems[index].dtype;
+    out->causal = problems[index].causal;
+    out->window = problems[index].window;
+    out->docs = problems[index].docs;
+    memcpy(out->doc_len, problems[index].doc_len, sizeof problems[index].doc_len);
+    out->direction = PROBLEM_BOTH;
+    out->world = world;
+}
+
+/* ---- one plan ---- */
+
+struct trial {
+    const struct group *group;
+    const struct problem *problem;
+    struct exec *exec;
+    struct dev_queue *queue;
+    struct attention_shape shape;
+    int64_t *cu;
+    struct spot spot;
+    struct oracle_error errors[ORACLE_OUTPUTS];
+    struct oracle_scale scale;
+};
+
+static struct data_side side_of(const struct trial *t, void *base, int heads, int dim)
+{
+    const struct exec_tensors *x = exec_tensors(t->exec);
+    return (struct data_side){.base = base,
+                              .dtype = t->problem->dtype,
+                              .batch = t->problem->batch,
+                              .seq = x->seq_local,
+                              .heads = heads,
+                              .dim = dim,
+                              .token_stride = (int64_t)heads * dim,
+                              .batch_first = t->group->index * t->problem->batch,
+                              .position_first = t->group->rank * x->seq_local};
+}
+
+static void fill(const struct trial *t, enum data_tensor tensor, void *base, int heads, int dim)
+{
+    struct data_side side = side_of(t, base, heads, dim);
+    data_fill(t->spot.seed, tensor, &side);
+}
+
+static void inputs_fill(const struct trial *t)
+{
+    const struct exec_tensors *x = exec_tensors(t->exec);
+    const struct problem *p = t->problem;
+    fill(t, DATA_Q, x->q, p->heads, p->head_dim);
+    fill(t, DATA_K, x->k, p->kv_heads, p->head_dim);
+    fill(t, DATA_V, x->v, p->kv_heads, problem_dim_v(p));
+    fill(t, DATA_DO, x->d_o, p->heads, problem_dim_v(p));
+    memset(x->o, 0xff, x->o_bytes);
+    memset(x->dq, 0xff, x->q_bytes);
+    memset(x->dk, 0xff, x->k_bytes);
+    memset(x->dv, 0xff, x->v_bytes);
+}
+
+/* q, k, v between exchange in and attention: exact. */
+static void middle_compare(const struct trial *t, struct tally *tally, const char *what)
+{
+    const struct exec_middle m = exec_middle(t->exec);
+    const struct problem *p = t->problem;
+    const void *base[] = {m.q, m.k, m.v};
+    const int dims[] = {p->head_dim, p->head_dim, problem_dim_v(p)};
+    for (int i = 0; i < 3; i++) {
+        struct data_side side = side_of(t, (void *)(uintptr_t)base[i], i == 0 ? m.heads : m.kv_heads, dims[i]);
+        struct data_errors errors;
+        char why[256];
+        side.seq = exec_tensors(t->exec)->seq;
+        side.position_first = 0;
+        side.head_first = i == 0 ? m.head_first : m.kv_first;
+        data_compare(t->spot.seed, (enum data_tensor)(DATA_Q + i), &side, 1, &errors);
+        if (!data_verdict(&errors, (enum data_tensor)(DATA_Q + i), "in the middle", why))
+            tally_wrong(tally, "%.90s: %.160s", what, why);
+    }
+}
+
+static bool is_here(const struct trial *t, int64_t token)
+{
+    int64_t position = token % t->spot.padded - t->spot.position_first;
+    return position >= 0 && position < t->spot.seq_here;
+}
+
+/* Element of a tensor here where a row of `token` and `head` starts. */
+static int64_t row_at(const struct trial *t, int64_t token, int heads, int head, int dim)
+{
+    int64_t local = token / t->spot.padded * t->spot.seq_here + token % t->spot.padded - t->spot.position_first;
+    return (local * heads + head) * dim;
+}
+
+static void row_compare(struct trial *t, int which, const void *base, int64_t at, int dim, const double *exact,
+                        const double *plain, int64_t token, int head)
+{
+    for (int i = 0; i < dim; i++)
+        oracle_compare(&t->errors[which], (double)dtype_get(t->problem->dtype, base, at + i), exact[i], plain[i], token, head);
+}
+
+/* All queries and keys of a segment for one kv head. */
+static enum status segment_compare(struct trial *t, int64_t segment, int kv)
+{
+    const struct attention_shape *s = &t->shape;
+    const struct exec_tensors *x = exec_tensors(t->exec);
+    struct oracle_source source = spot_source(&t->spot);
+    struct attention_segment seg = attention_segment_get(s, segment);
+    struct attention_range heads = attention_heads_of(s, kv);
+    int dim = s->head_dim, dim_v = s->head_dim_v;
+    int64_t n = seg.seq_q * (heads.end - heads.first), each = 2 * (dim + dim_v);
+    struct oracle_query *queries = NULL;
+    struct oracle_keys keys = {0};
+    double *rows = NULL;
+    enum status status = mem_alloc((size_t)n * sizeof *queries, "queries of a check", (void **)&queries);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(n * each) * sizeof *rows, "rows of a check", (void **)&rows);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(seg.seq_k * 2 * dim) * sizeof *rows, "dk of a check", (void **)&keys.dk);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(seg.seq_k * 2 * dim_v) * sizeof *rows, "dv of a check", (void **)&keys.dv);
+    for (int64_t a = 0; a < n && status == STATUS_OK; a++)
+        queries[a] = (struct oracle_query){.i = a % seg.seq_q, .head = (int)(heads.first + a / seg.seq_q),
+                                           .o = rows + a * each, .dq = rows + a * each + 2 * dim_v};
+    if (status == STATUS_OK)
+        status = oracle_run(s, &source, segment, kv, queries, n, &keys, &t->scale);
+    if (status == STATUS_OK)
+        oracle_keys_round(s, seg.seq_k, s->dtype, &keys);
+    for (int64_t a = 0; a < n && status == STATUS_OK; a++) {
+        const struct oracle_query *q = &queries[a];
+        int64_t token = attention_q_token(s, &seg, q->i);
+        if (!is_here(t, token))
+            continue;
+        row_compare(t, ORACLE_O, x->o, row_at(t, token, s->heads, q->head, dim_v), dim_v, q->o, q->o + dim_v, token, q->head);
+        row_compare(t, ORACLE_DQ, x->dq, row_at(t, token, s->heads, q->head, dim), dim, q->dq, q->dq + dim, token, q->head);
+    }
+    for (int64_t j = 0; j < seg.seq_k && status == STATUS_OK; j++) {
+        int64_t token = attention_k_token(s, &seg, j);
+        if (!is_here(t, token))
+            continue;
+        row_compare(t, ORACLE_DK, x->dk, row_at(t, token, s->kv_heads, kv, dim), dim, keys.dk + j * dim,
+                    keys.dk + (seg.seq_k + j) * dim, token, kv);
+        row_compare(t, ORACLE_DV, x->dv, row_at(t, token, s->kv_heads, kv, dim_v), dim_v, keys.dv + j * dim_v,
+                    keys.dv + (seg.seq_k + j) * dim_v, token, kv);
+    }
+    free(queries);
+    free(rows);
+    free(keys.dk);
+    free(keys.dv);
+    return status;
+}
+
+static void problem_text(const struct problem *p, const struct plan *plan, char buf[128])
+{
+    text_print(buf, 128, "%lld x %lld, %d/%d heads, %s%s, window %lld, %d docs, chunks %d", (long long)p->batch, (long long)p->seq,
+               p->heads, p->kv_heads, dtype_name(p->dtype), p->causal ? " causal" : "", (long long)p->window, p->docs,
+               plan->chunks);
+}
+
+static enum status trial_run(struct trial *t, const struct plan *plan, struct tally *tally)
+{
+    char what[128], why[256];
+    problem_text(t->problem, plan, what);
+    inputs_fill(t);
+    TRY(exec_forward(t->exec, t->queue));
+    TRY(dev_sync(t->queue, clock_deadline(SYNC_US)));
+    middle_compare(t, tally, what);
+    TRY(exec_backward(t->exec, t->queue));
+    TRY(dev_sync(t->queue, clock_deadline(SYNC_US)));
+    for (int64_t segment = 0; segment < attention_segment_count(&t->shape); segment++)
+        for (int kv = 0; kv < t->shape.kv_heads; kv++)
+            TRY(tally_status(tally, segment_compare(t, segment, kv)));
+    tally->cases++;
+    if (!oracle_all_agree(&t->shape, t->errors, &t->scale, why))
+        tally_wrong(tally, "%.100s: %.150s", what, why);
+    return STATUS_OK;
+}
+
+enum status check_plan_run(struct bench_env *env, const struct group *group, const struct problem *problem,
+                           const struct plan *plan, uint64_t seed, struct tally *tally)
+{
+    struct trial t = {.group = group, .problem = problem};
+    oracle_errors_init(t.errors);
+    enum status status = exec_create(problem, plan, group->comm, env->dev, &t.exec);
+    if (status != STATUS_OK)
+        return tally_status(tally, status); /* the group agreed on it */
+    const struct exec_tensors *x = exec_tensors(t.exec);
+    status = dev_queue_create(env->dev, &t.queue);
+    if (status == STATUS_OK)
+        status = subject_whole_shape(problem, plan->sp, &t.shape, &t.cu);
+    t.spot = (struct spot){.shape = &t.shape,
+                           .seed = seed,
+                           .padded = x->seq,
+                           .batch_first = group->index * problem->batch,
+                           .position_first = group->rank * x->seq_local,
+                           .seq_here = x->seq_local};
+    if (status == STATUS_OK)
+        status = trial_run(&t, plan, tally);
+    free(t.cu);
+    dev_queue_destroy(t.queue);
+    exec_destroy(t.exec);
+    return status;
+}
+
+/* ---- rows ---- */
+
+/* Plans of one exchange and one attention on groups of sp ranks. */
+struct visit {
+    struct bench_env *env;
+    const struct group *group;
+    const struct problem *problem;
+    uint64_t seed;
+    struct tally *tally;
+};
+
+static enum status visit_plan(void *arg, const struct plan *plan, const struct verdict *verdict)
+{
+    struct visit *v = arg;
+    return verdict_ok(verdict) ? check_plan_run(v->env, v->group, v->problem, plan, v->seed, v->tally) : STATUS_OK;
+}
+
+static void space_make(const struct bench_env *env, const struct plan *base, const struct plan *only, struct plan_space *out)
+{
+    static const int chunks[CHUNKS] = {1, 2, 3};
+    *out = (struct plan_space){.dev = dev_kind_of(env->dev), .base = *base, .nsp = 1, .sp = {base->sp}};
+    out->nchunks = only != NULL ? 1 : CHUNKS;
+    for (int i = 0; i < out->nchunks; i++)
+        out->chunks[i] = only == NULL ? chunks[i] : only->chunks < LOCAL_MAX ? only->chunks : LOCAL_MAX;
+}
+
+static enum status plan_row(struct bench_env *env, uint64_t seed, const struct plan *base, const struct plan *only,
+                            struct check_report *report)
+{
+    struct tally tally = {0};
+    struct plan_space space;
+    struct group group;
+    char what[192];
+    space_make(env, base, only, &space);
+    int local = space.chunks[0] > LOCAL ? space.chunks[0] + space.chunks[0] % 2 : LOCAL; /* pairs of heads share a kv head */
+    TRY(group_open(env, base->sp, &group));
+    enum status status = STATUS_OK;
+    for (int i = 0; i < CHECK_PROBLEMS && status == STATUS_OK; i++) {
+        struct problem problem;
+        check_problem(i, base->sp, comm_size(env->world), local, &problem);
+        struct visit visit = {.env = env, .group = &group, .problem = &problem, .seed = seed + (uint64_t)i, .tally = &tally};
+        status = tally_status(&tally, plan_enumerate(&problem, &space, visit_plan, &visit));
+    }
+    group_close(&group);
+    TRY(status);
+    text_print(what, sizeof what, "%s sp=%d %s %s chunks=%s: layer forward and backward; padding, documents, windows, kv copies",
+               plan_method_name(base->method), base->sp, base->exchange, base->attention, only != NULL ? "as asked" : "1,2,3");
+    return check_row_add(env, report, "plan", what, &tally, false);
+}
+
+static bool wanted(const char *only, const char *name)
+{
+    return only == NULL || strcmp(only, name) == 0;
+}
+
+static enum status plan_rows(struct bench_env *env, uint64_t seed, int sp, const struct plan *only, struct check_report *report)
+{
+    enum dev_kind dev = dev_kind_of(env->dev);
+    for (int e = 0; exchanges[e] != NULL; e++)
+        for (int a = 0; attentions[a] != NULL; a++) {
+            struct plan base;
+            plan_default(&base);
+            base.sp = sp;
+            text_print(base.exchange, sizeof base.exchange, "%s", exchanges[e]->name);
+            text_print(base.attention, sizeof base.attention, "%s", attentions[a]->name);
+            if (exchanges[e]->dev == dev && attentions[a]->dev == dev &&
+                wanted(only != NULL ? only->exchange : NULL, base.exchange) &&
+                wanted(only != NULL ? only->attention : NULL, base.attention))
+                TRY(plan_row(env, seed, &base, only, report));
+        }
+    return STATUS_OK;
+}
+
+/* What cannot run here, and why. */
+static enum status waive_rest(struct bench_env *env, struct check_report *report)
+{
+    int ranks = comm_size(env->world);
+    char what[192], why[256];
+    for (int sp = 2; sp <= 8; sp *= 2) {
+        if (ranks % sp == 0)
+            continue;
+        text_print(what, sizeof what, "ulysses sp=%d", sp);
+        text_print(why, sizeof why, "sp %d does not divide the %d ranks; --ranks %d checks it", sp, ranks, sp);
+        TRY(check_row_waive(report, "plan", what, RULE_WORLD, why));
+    }
+    for (int method = 0; method < PLAN_METHOD_COUNT; method++) {
+        struct problem problem;
+        struct plan plan;
+        plan_default(&plan);
+        plan.method = (enum plan_method)method;
+        plan.dp_shard = ranks;
+        check_problem(0, 1, ranks, LOCAL, &problem);
+        struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
+        text_print(what, sizeof what, "method %s", plan_method_name(plan.method));
+        if (!verdict_ok(&verdict))
+            TRY(check_row_waive(report, "plan", what, verdict.rule, verdict.why));
+    }
+    return STATUS_OK;
+}
+
+static enum status plan_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+{
+    int ranks = comm_size(env->world);
+    for (int sp = 1; sp <= ranks; sp++)
+        if (ranks % sp == 0 && (only == NULL || only->sp == sp))
+            TRY(plan_rows(env, seed, sp, only, report));
+    return only == NULL ? waive_rest(env, report) : STATUS_OK;
+}
+
+const struct check check_plan = {.area = "plan", .run = plan_run};

@@ -1,0 +1,255 @@
+/* bench/check_transport.c -- every collective, sizes 0, 1, odd and large, over each transport that can be opened here. */
+#include "bench/check_parts.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "bench/data.h"
+#include "bench/group.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SYNC_US = 60 * 1000 * 1000 };
+
+/* Beside each other: below and above what UCX copies through a mailbox (some 8 KiB), and above what it sends by rendezvous. */
+static const int64_t sizes[] = {0, 1, 3, 64, 4097, 300001};
+enum { SIZES = sizeof sizes / sizeof sizes[0], LARGEST = 300001 };
+
+struct bench {
+    struct comm *comm;
+    struct dev_queue *queue;
+    struct tally *tally;
+    uint64_t seed;
+    int rank, size;
+    char *send, *recv; /* size x LARGEST each, host and device memory alike on the CPU */
+};
+
+static enum status clear(struct bench *b)
+{
+    b->seed++; /* nothing of the last operation can pass for this one's */
+    return dev_fill(b->queue, b->recv, 0xa5, (size_t)(b->size * LARGEST));
+}
+
+static void expect(struct bench *b, const char *op, int from, int to, int64_t bytes, const void *got)
+{
+    char why[256];
+    if (!data_bytes_verify(b->seed, from, to, bytes, got, "", why))
+        tally_wrong(b->tally, "%s of %lld bytes: %.200s", op, (long long)bytes, why);
+}
+
+static enum status try_alltoall(struct bench *b, int64_t bytes)
+{
+    TRY(clear(b));
+    for (int to = 0; to < b->size; to++)
+        data_bytes_fill(b->seed, b->rank, to, bytes, b->send + to * bytes);
+    TRY(comm_alltoall(b->comm, b->send, b->recv, (size_t)bytes, b->queue));
+    for (int from = 0; from < b->size; from++)
+        expect(b, "alltoall", from, b->rank, bytes, b->recv + from * bytes);
+    return STATUS_OK;
+}
+
+/* Every pair has a size of its own, some of them 0. */
+static int64_t pair_bytes(int from, int to, int64_t bytes)
+{
+    return bytes * ((from * 3 + to * 5) % 4) / 3;
+}
+
+static enum status try_alltoallv(struct bench *b, int64_t bytes)
+{
+    enum { RANKS_MAX = 64 };
+    const void *send[RANKS_MAX];
+    void *recv[RANKS_MAX];
+    size_t sent[RANKS_MAX], received[RANKS_MAX];
+    if (b->size > RANKS_MAX)
+        return STATUS_OK;
+    TRY(clear(b));
+    for (int peer = 0; peer < b->size; peer++) {
+        send[peer] = b->send + peer * LARGEST;
+        recv[peer] = b->recv + peer * LARGEST;
+        sent[peer] = (size_t)pair_bytes(b->rank, peer, bytes);
+        received[peer] = (size_t)pair_bytes(peer, b->rank, bytes);
+        data_bytes_fill(b->seed, b->rank, peer, (int64_t)sent[peer], b->send + peer * LARGEST);
+    }
+    TRY(comm_alltoallv(b->comm, send, sent, recv, received, b->queue));
+    for (int peer = 0; peer < b->size; peer++)
+        expect(b, "alltoallv", peer, b->rank, (int64_t)received[peer], recv[peer]);
+    return STATUS_OK;
+}
+
+static enum status try_allgather(struct bench *b, int64_t bytes)
+{
+    TRY(clear(b));
+    data_bytes_fill(b->seed, b->rank, 0, bytes, b->send);
+    TRY(comm_allgather(b->comm, b->send, b->recv, (size_t)bytes, b->queue));
+    for (int from = 0; from < b->size; from++)
+        expect(b, "allgather", from, 0, bytes, b->recv + from * bytes);
+    return STATUS_OK;
+}
+
+static enum status try_sendrecv(struct bench *b, int64_t bytes)
+{
+    int to = (b->rank + 1) % b->size, from = (b->rank + b->size - 1) % b->size;
+    TRY(clear(b));
+    data_bytes_fill(b->seed, b->rank, to, bytes, b->send);
+    TRY(comm_sendrecv(b->comm, b->send, to, b->recv, from, (size_t)bytes, b->queue));
+    expect(b, "sendrecv", from, b->rank, bytes, b->recv);
+    return STATUS_OK;
+}
+
+static enum status try_bcast(struct bench *b, int64_t bytes)
+{
+    for (int root = 0; root < b->size; root++) {
+        TRY(clear(b));
+        if (b->rank == root)
+            data_bytes_fill(b->seed, root, 0, bytes, b->recv);
+        TRY(comm_bcast(b->comm, root, b->recv, (size_t)bytes, b->queue));
+        expect(b, "bcast", root, 0, bytes, b->recv);
+    }
+    return STATUS_OK;
+}
+
+/* Integers of 0 to 3: sums are exact in every type, whatever the order. */
+static float term(const struct bench *b, int rank, int64_t i)
+{
+    return (float)(rng_hash(rng_hash(b->seed, (uint64_t)rank), (uint64_t)i) & 3);
+}
+
+static void expect_sums(struct bench *b, const char *op, enum dtype dtype, int64_t first, int64_t elems, const void *got)
+{
+    for (int64_t i = 0; i < elems; i++) {
+        float want = 0;
+        for (int r = 0; r < b->size; r++)
+            want += term(b, r, first + i);
+        if (dtype_get(dtype, got, i) != want) {
+            tally_wrong(b->tally, "%s of %lld %s: element %lld is %g, not %g", op, (long long)elems, dtype_name(dtype),
+                        (long long)i, (double)dtype_get(dtype, got, i), (double)want);
+            return;
+        }
+    }
+}
+
+static enum status try_reduce(struct bench *b, int64_t elems, enum dtype dtype)
+{
+    void *scratch = NULL;
+    size_t bytes = comm_allreduce_scratch(b->comm, elems, dtype), need = (size_t)(elems * b->size * dtype_bytes(dtype));
+    TRY(mem_alloc(bytes > need ? bytes : need, "scratch of a check", &scratch));
+    enum status status = clear(b);
+    for (int64_t i = 0; i < elems * b->size; i++)
+        dtype_set(dtype, b->send, i, term(b, b->rank, i));
+    if (status == STATUS_OK)
+        status = comm_reduce_scatter(b->comm, b->send, b->recv, elems, dtype, scratch, b->queue);
+    if (status == STATUS_OK)
+        expect_sums(b, "reduce_scatter", dtype, b->rank * elems, elems, b->recv);
+    if (status == STATUS_OK)
+        status = comm_allreduce(b->comm, b->send, elems, dtype, scratch, b->queue);
+    if (status == STATUS_OK)
+        expect_sums(b, "allreduce", dtype, 0, elems, b->send);
+    free(scratch);
+    return status;
+}
+
+static enum status try_max(struct bench *b)
+{
+    double values[3] = {(double)b->rank, -(double)b->rank, b->rank == b->size - 1 ? 1e300 : -1e300};
+    TRY(comm_max(b->comm, values, 3));
+    if (values[0] != (double)(b->size - 1) || fabs(values[1]) > 0 || values[2] != 1e300)
+        tally_wrong(b->tally, "max gives %g %g %g", values[0], values[1], values[2]);
+    return STATUS_OK;
+}
+
+static enum status try_all(struct bench *b)
+{
+    enum status (*const ops[])(struct bench *, int64_t) = {try_alltoall, try_alltoallv, try_allgather, try_sendrecv, try_bcast};
+    static const int64_t elems[] = {0, 1, 7, 1001, 20011};
+    for (int i = 0; i < SIZES; i++)
+        for (size_t op = 0; op < sizeof ops / sizeof ops[0]; op++) {
+            TRY(ops[op](b, sizes[i]));
+            b->tally->cases++;
+        }
+    for (size_t i = 0; i < sizeof elems / sizeof elems[0]; i++)
+        for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+            TRY(try_reduce(b, elems[i], (enum dtype)dtype));
+            b->tally->cases += 2;
+        }
+    TRY(try_max(b));
+    TRY(comm_barrier(b->comm, b->queue));
+    b->tally->cases += 2;
+    return dev_sync(b->queue, clock_deadline(SYNC_US));
+}
+
+enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *tally)
+{
+    struct bench b = {.comm = comm, .tally = tally, .seed = seed, .rank = comm_rank(comm), .size = comm_size(comm)};
+    struct dev *dev = comm_dev(comm);
+    enum status status = dev_queue_create(dev, &b.queue);
+    if (status == STATUS_OK)
+        status = dev_alloc(dev, (size_t)(b.size * LARGEST), "check of a transport", (void **)&b.send);
+    if (status == STATUS_OK)
+        status = dev_alloc(dev, (size_t)(b.size * LARGEST), "check of a transport", (void **)&b.recv);
+    if (status == STATUS_OK)
+        status = try_all(&b);
+    dev_free(dev, b.send);
+    dev_free(dev, b.recv);
+    dev_queue_destroy(b.queue);
+    return status;
+}
+
+/* The job, then halves of it, then every second rank: groups do not disturb each other. */
+static enum status try_groups(struct comm *job, uint64_t seed, struct tally *tally)
+{
+    int size = comm_size(job), rank = comm_rank(job);
+    TRY(check_collectives(job, seed, tally));
+    for (int way = 0; way < 2 && size >= 4 && size % 2 == 0; way++) {
+        struct comm *group = NULL;
+        TRY(comm_split(job, way == 0 ? rank / (size / 2) : rank % 2, rank, &group));
+        enum status status = check_collectives(group, seed + 1000, tally);
+        comm_close(group);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
+static enum status transport_row(struct bench_env *env, uint64_t seed, struct comm *job, struct check_report *report)
+{
+    struct tally tally = {0};
+    char what[192];
+    text_print(what, sizeof what, "%s: every collective, 0 bytes to 300 kB, whole job%s", comm_transport(job),
+               comm_size(job) >= 4 && comm_size(job) % 2 == 0 ? " and groups" : "");
+    TRY(tally_status(&tally, try_groups(job, seed, &tally)));
+    return check_row_add(env, report, "transport", what, &tally, false);
+}
+
+/* Another way for the same ranks, when it exists and is not the job's own. */
+static enum status other_row(struct bench_env *env, uint64_t seed, const char *prefer, struct check_report *report)
+{
+    struct comm *job = NULL;
+    char what[192], why[256];
+    enum status status = comm_open(comm_boot(env->world), env->dev, transports[0]->name, prefer, &job);
+    if (status == STATUS_ABSENT || status == STATUS_UNSUPPORTED) {
+        text_print(what, sizeof what, "%s %s", transports[0]->name, prefer);
+        text_print(why, sizeof why, "%s", status_last()->what);
+        status_clear();
+        return check_row_waive(report, "transport", what, RULE_ABSENT, why);
+    }
+    TRY(status);
+    if (strcmp(comm_transport(job), comm_transport(env->world)) != 0)
+        status = transport_row(env, seed, job, report);
+    comm_close(job);
+    return status;
+}
+
+static enum status transport_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+{
+    static const char *const others[] = {"posix", "sysv", "tcp"};
+    if (comm_size(env->world) == 1)
+        return check_row_waive(report, "transport", "collectives", RULE_WORLD, "one rank moves nothing");
+    TRY(transport_row(env, seed, env->world, report));
+    for (size_t i = 0; only == NULL && i < sizeof others / sizeof others[0]; i++)
+        TRY(other_row(env, seed, others[i], report));
+    return STATUS_OK;
+}
+
+const struct check check_transport = {.area = "transport", .run = transport_run};

@@ -1,0 +1,23 @@
+/* bench/conditions.h -- what the machine did meanwhile: CPU time stolen by the hypervisor, throttling by the control group. */
+#ifndef SPTUNE_BENCH_CONDITIONS_H
+#define SPTUNE_BENCH_CONDITIONS_H
+
+#include <stdint.h>
+
+struct conditions {
+    int64_t ns;
+    double steal_ticks, ticks; /* /proc/stat, all CPUs */
+    int64_t throttled;         /* periods in which the group was stopped, over the group and its parents */
+};
+
+void conditions_read(struct conditions *out);
+
+struct conditions_span {
+    double elapsed_us;
+    double steal_share; /* of all CPU time; 0 when below the clock's resolution of two ticks */
+    double throttled;
+};
+/* From `from` until now. */
+struct conditions_span conditions_since(const struct conditions *from);
+
+#endif

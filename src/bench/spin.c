@@ -1,0 +1,82 @@
+/* bench/spin.c -- chains of multiply-adds in registers, as wide as the machine has them.
+ *
+ * Twelve independent chains cover a latency of 4 cycles at two per cycle (8) with room; each is one vector register. Built with
+ * contraction, so that a * x + y is one instruction where there is one.
+ */
+#include "bench/spin.h"
+
+#include "base/clock.h"
+
+#include <stddef.h>
+
+enum { CHAINS = 12, ROUNDS = 8192, SPINS = 5 };
+
+#define SPIN(isa, lanes, attributes)                                                     \
+    typedef float vector_##isa __attribute__((vector_size((lanes) * 4)));                \
+    attributes static float spin_##isa(int rounds, float x, float y)                     \
+    {                                                                                    \
+        vector_##isa a[CHAINS];                                                          \
+        float sum = 0;                                                                   \
+        for (int i = 0; i < CHAINS; i++)                                                 \
+            a[i] = (vector_##isa){0} + (float)i;                                         \
+        for (int r = 0; r < rounds; r++) {                                               \
+            _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) a[i] = a[i] * x + y; \
+        }                                                                                \
+        for (int i = 0; i < CHAINS; i++)                                                 \
+            sum += a[i][0];                                                              \
+        return sum;                                                                      \
+    }
+
+SPIN(baseline, 4, )
+#if defined(__x86_64__)
+SPIN(avx2, 8, __attribute__((target("avx2,fma"))))
+SPIN(avx512, 16, __attribute__((target("avx512f,fma"))))
+#endif
+
+struct kind {
+    const char *name;
+    int lanes;
+    float (*run)(int rounds, float x, float y);
+};
+
+static struct kind pick(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f"))
+        return (struct kind){"avx512", 16, spin_avx512};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return (struct kind){"avx2", 8, spin_avx2};
+#endif
+    return (struct kind){"baseline", 4, spin_baseline};
+}
+
+static double median(double *x, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && x[j] < x[j - 1]; j--) {
+            double held = x[j];
+            x[j] = x[j - 1];
+            x[j - 1] = held;
+        }
+    return x[n / 2];
+}
+
+double spin_rate(void)
+{
+    static volatile float factor = 0.999f, term = 0.001f; /* unknown to the compiler, and no chain overflows */
+    float sum = 0;
+    struct kind kind = pick();
+    double us[SPINS];
+    for (int i = 0; i < SPINS; i++) {
+        int64_t from = clock_ns();
+        sum += kind.run(ROUNDS, factor, term);
+        us[i] = (double)(clock_ns() - from) * 1e-3;
+    }
+    double flops = 2.0 * CHAINS * (double)kind.lanes * ROUNDS, middle = median(us, SPINS);
+    return middle > 0 && sum > 0 ? flops / middle : 0; /* the sum is used: it has to be computed */
+}
+
+const char *spin_isa(void)
+{
+    return pick().name;
+}

@@ -1,0 +1,291 @@
+/* bench/spot.c -- which rows are checked, and the identities. */
+#include "bench/spot.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "bench/data.h"
+#include "kernels/attention_mask.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { ROWS = 10, KEY_PAIRS_MAX = 1 << 16, IDENTITY_US = 120 * 1000 * 1000 };
+
+struct row {
+    int64_t token, segment;
+    struct oracle_query query;
+    bool done;
+};
+
+/* The enum of bench/oracle.h and that of bench/data.h name the same inputs. */
+static void source_row(void *arg, enum oracle_tensor tensor, int64_t token, int head, float *out)
+{
+    static const enum data_tensor names[] = {DATA_Q, DATA_K, DATA_V, DATA_DO};
+    const struct spot *spot = arg;
+    bool of_kv = tensor == ORACLE_K || tensor == ORACLE_V;
+    int dim = tensor == ORACLE_Q || tensor == ORACLE_K ? spot->shape->head_dim : spot->shape->head_dim_v;
+    data_row(spot->seed, names[tensor], spot->batch_first + token / spot->padded, token % spot->padded,
+             head + (of_kv ? spot->kv_first : spot->head_first), 0, spot->shape->dtype, dim, out);
+}
+
+struct oracle_source spot_source(const struct spot *spot)
+{
+    return (struct oracle_source){.row = source_row, .arg = (void *)(uintptr_t)spot};
+}
+
+/* Where a token of the shape lies in the tensors here. */
+static int64_t here(const struct spot *spot, int64_t token)
+{
+    return token / spot->padded * spot->seq_here + token % spot->padded - spot->position_first;
+}
+
+static bool is_here(const struct spot *spot, int64_t token)
+{
+    int64_t position = token % spot->padded;
+    return position >= spot->position_first && position < spot->position_first + spot->seq_here;
+}
+
+static int64_t rows_of_batch(const struct spot *spot)
+{
+    return spot->shape->docs > 0 ? spot->shape->seq_q / spot->padded : spot->shape->batch;
+}
+
+/* The segment of a token, and its index within it. */
+static int64_t segment_of(const struct attention_shape *shape, int64_t token, int64_t *index)
+{
+    int64_t low = 0, high = shape->docs;
+    if (shape->docs == 0) {
+        *index = token % shape->seq_q;
+        return token / shape->seq_q;
+    }
+    while (high - low > 1) { /* the last document that starts at or before the token: empty ones before it do not hold it */
+        int64_t middle = (low + high) / 2;
+        if (shape->cu_q[middle] <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    *index = token - shape->cu_q[low];
+    return low;
+}
+
+/* First and last token, around the start of a document, the rest anywhere; first and last head, the rest any. */
+static void pick(const struct spot *spot, struct rng *rng, struct row rows[ROWS])
+{
+    int64_t batch = rows_of_batch(spot), first = spot->position_first, last = first + spot->seq_here - 1;
+    for (int i = 0; i < ROWS; i++) {
+        int64_t b = i == 1 ? batch - 1 : rng_below(rng, batch);
+        int64_t position = i == 0 ? first : i == 1 ? last : first + rng_below(rng, spot->seq_here);
+        int64_t token = b * spot->padded + position, index;
+        segment_of(spot->shape, token, &index);
+        if ((i == 2 || i == 3) && index > 0 && is_here(spot, token - index)) /* its document's first token */
+            token -= index;
+        rows[i] = (struct row){.token = token, .segment = segment_of(spot->shape, token, &index)};
+        rows[i].query.i = index;
+        rows[i].query.head = i % 2 == 0 ? 0 : i < 4 ? spot->shape->heads - 1 : (int)rng_below(rng, spot->shape->heads);
+    }
+}
+
+static void compare_row(const struct spot *spot, const struct row *row, struct oracle_error errors[ORACLE_OUTPUTS])
+{
+    const struct attention_shape *shape = spot->shape;
+    const struct oracle_query *q = &row->query;
+    int64_t at = here(spot, row->token) * shape->heads + q->head;
+    int dim = shape->head_dim, dim_v = shape->head_dim_v;
+    for (int t = 0; t < dim_v; t++)
+        oracle_compare(&errors[ORACLE_O], (double)dtype_get(shape->dtype, spot->o, at * dim_v + t), q->o[t], q->o[dim_v + t],
+                       row->token, q->head);
+    for (int t = 0; spot->backward && t < dim; t++)
+        oracle_compare(&errors[ORACLE_DQ], (double)dtype_get(shape->dtype, spot->dq, at * dim + t), q->dq[t], q->dq[dim + t],
+                       row->token, q->head);
+    if (spot->lse != NULL) {
+        int64_t b = shape->docs > 0 ? 0 : row->token / shape->seq_q, t = row->token - b * shape->seq_q;
+        oracle_compare(&errors[ORACLE_LSE], (double)spot->lse[(b * shape->heads + q->head) * shape->seq_q + t], q->lse,
+                       q->plain_lse, row->token, q->head);
+    }
+}
+
+/* Rows of one segment and kv head share the pass over its keys. */
+static enum status check_rows(const struct spot *spot, struct row *rows, struct oracle_error errors[ORACLE_OUTPUTS],
+                              struct oracle_scale *scale)
+{
+    struct oracle_source source = spot_source(spot);
+    for (int i = 0; i < ROWS; i++) {
+        struct oracle_query queries[ROWS];
+        int from[ROWS], n = 0, kv = attention_kv_head(spot->shape, rows[i].query.head);
+        for (int j = i; j < ROWS; j++) {
+            if (rows[j].done || rows[j].segment != rows[i].segment || attention_kv_head(spot->shape, rows[j].query.head) != kv)
+                continue;
+            rows[j].done = true;
+            from[n] = j;
+            queries[n++] = rows[j].query;
+        }
+        if (n == 0)
+            continue;
+        TRY(oracle_run(spot->shape, &source, rows[i].segment, kv, queries, n, NULL, scale));
+        for (int a = 0; a < n; a++) {
+            rows[from[a]].query = queries[a];
+            compare_row(spot, &rows[from[a]], errors);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Every query of a segment for one kv head, for the gradients of its keys. */
+static enum status check_keys(const struct spot *spot, int64_t segment, int kv, struct oracle_error errors[ORACLE_OUTPUTS],
+                              struct oracle_scale *scale)
+{
+    const struct attention_shape *shape = spot->shape;
+    struct oracle_source source = spot_source(spot);
+    struct attention_segment s = attention_segment_get(shape, segment);
+    struct attention_range heads = attention_heads_of(shape, kv);
+    int64_t n = s.seq_q * (heads.end - heads.first);
+    int dim = shape->head_dim, dim_v = shape->head_dim_v;
+    struct oracle_query *queries = NULL;
+    struct oracle_keys keys = {0};
+    double *rows = NULL;
+    enum status status = mem_alloc((size_t)n * sizeof *queries, "queries of a check", (void **)&queries);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)n * 2 * (size_t)(dim + dim_v) * sizeof(double), "rows of a check", (void **)&rows);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(s.seq_k * dim) * 2 * sizeof(double), "gradients of a check", (void **)&keys.dk);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(s.seq_k * dim_v) * 2 * sizeof(double), "gradients of a check", (void **)&keys.dv);
+    for (int64_t a = 0; a < n && status == STATUS_OK; a++) {
+        queries[a].i = a % s.seq_q;
+        queries[a].head = (int)(heads.first + a / s.seq_q);
+        queries[a].o = rows + a * 2 * (dim + dim_v);
+        queries[a].dq = queries[a].o + 2 * dim_v;
+    }
+    if (status == STATUS_OK)
+        status = oracle_run(shape, &source, segment, kv, queries, n, &keys, scale);
+    if (status == STATUS_OK)
+        oracle_keys_round(shape, s.seq_k, shape->dtype, &keys);
+    for (int64_t j = 0; j < s.seq_k && status == STATUS_OK; j++) {
+        int64_t token = attention_k_token(shape, &s, j), at = here(spot, token) * shape->kv_heads + kv;
+        if (!is_here(spot, token))
+            continue;
+        for (int t = 0; t < dim; t++)
+            oracle_compare(&errors[ORACLE_DK], (double)dtype_get(shape->dtype, spot->dk, at * dim + t), keys.dk[j * dim + t],
+                           keys.dk[(s.seq_k + j) * dim + t], token, kv);
+        for (int t = 0; t < dim_v; t++)
+            oracle_compare(&errors[ORACLE_DV], (double)dtype_get(shape->dtype, spot->dv, at * dim_v + t),
+                           keys.dv[j * dim_v + t], keys.dv[(s.seq_k + j) * dim_v + t], token, kv);
+    }
+    free(queries);
+    free(rows);
+    free(keys.dk);
+    free(keys.dv);
+    return status;
+}
+
+enum status spot_rows(const struct spot *spot, uint64_t draw, bool *ok, char why[256])
+{
+    const struct attention_shape *shape = spot->shape;
+    struct row rows[ROWS];
+    struct oracle_error errors[ORACLE_OUTPUTS];
+    struct oracle_scale scale = {0};
+    struct rng rng;
+    double *values = NULL;
+    size_t each = 2 * (size_t)(shape->head_dim + shape->head_dim_v);
+    *ok = true;
+    if (spot->seq_here < 1 || rows_of_batch(spot) < 1)
+        return STATUS_OK;
+    rng_seed(&rng, spot->seed, draw);
+    pick(spot, &rng, rows);
+    oracle_errors_init(errors);
+    TRY(mem_alloc(ROWS * each * sizeof(double), "rows of a check", (void **)&values));
+    for (int i = 0; i < ROWS; i++) {
+        rows[i].query.o = values + (size_t)i * each;
+        rows[i].query.dq = spot->backward ? rows[i].query.o + 2 * shape->head_dim_v : NULL;
+    }
+    enum status status = check_rows(spot, rows, errors, &scale);
+    bool keys_checked = false;
+    for (int i = 0; i < ROWS && spot->backward && !keys_checked && status == STATUS_OK; i++) {
+        struct attention_segment s = attention_segment_get(shape, rows[i].segment);
+        if ((double)s.seq_q * (double)s.seq_k * shape->group > KEY_PAIRS_MAX)
+            continue;
+        status = check_keys(spot, rows[i].segment, attention_kv_head(shape, rows[i].query.head), errors, &scale);
+        keys_checked = true;
+    }
+    free(values);
+    if (status == STATUS_OK)
+        *ok = oracle_all_agree(shape, errors, &scale, why);
+    return status;
+}
+
+/* <a, b> and the sum of the squares of its terms: how much the sum of rounded terms may wander. */
+static void inner(enum dtype dtype, const void *a, const void *b, int64_t n, double *sum, double *squares)
+{
+    enum { PIECE = 1024 };
+    float x[PIECE], y[PIECE];
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = n - i < PIECE ? n - i : PIECE;
+        dtype_load(dtype, (const char *)a + i * dtype_bytes(dtype), x, m);
+        dtype_load(dtype, (const char *)b + i * dtype_bytes(dtype), y, m);
+        for (int64_t t = 0; t < m; t++) {
+            double term = (double)x[t] * (double)y[t];
+            *sum += term;
+            *squares += term * term;
+        }
+    }
+}
+
+enum { SUM_DV_V, SUM_DO_O, SUM_DQ_Q, SUM_DK_K, SUMS = 4 };
+struct sums {
+    double sum[SUMS], squares[SUMS];
+};
+
+static void sums_here(const struct spot *spot, struct sums *out)
+{
+    const struct attention_shape *shape = spot->shape;
+    int64_t tokens = rows_of_batch(spot) * spot->seq_here;
+    int64_t q = tokens * shape->heads, k = tokens * shape->kv_heads;
+    *out = (struct sums){0};
+    inner(shape->dtype, spot->dv, spot->v, k * shape->head_dim_v, &out->sum[SUM_DV_V], &out->squares[SUM_DV_V]);
+    inner(shape->dtype, spot->d_o, spot->o, q * shape->head_dim_v, &out->sum[SUM_DO_O], &out->squares[SUM_DO_O]);
+    inner(shape->dtype, spot->dq, spot->q, q * shape->head_dim, &out->sum[SUM_DQ_Q], &out->squares[SUM_DQ_Q]);
+    inner(shape->dtype, spot->dk, spot->k, k * shape->head_dim, &out->sum[SUM_DK_K], &out->squares[SUM_DK_K]);
+}
+
+/* Terms carry independent relative errors of a few roundings, so the sums differ by a few roundings of the root of their squares; sums
+ * over S keys in fp32 add sqrt(S) of its own. */
+static bool identity(const struct sums *s, int a, int b, enum dtype dtype, int64_t seq, const char *name, char why[256])
+{
+    double u = dtype == DTYPE_FP32 ? 0x1p-24 : dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+    double root = sqrt(s->squares[a] + s->squares[b]);
+    double allowed = root * (16 * u + 16 * 0x1p-24 * sqrt((double)seq));
+    double off = fabs(s->sum[a] - s->sum[b]);
+    if (off <= allowed) /* false for NaN */
+        return true;
+    text_print(why, 256, "%s: %.9g and %.9g differ by more than the %.3g that rounding explains", name, s->sum[a], s->sum[b],
+               allowed);
+    return false;
+}
+
+enum status spot_identities(struct bench_env *env, const struct spot *spot, const struct group *group, bool *ok, char why[256])
+{
+    struct sums total;
+    sums_here(spot, &total);
+    if (group != NULL && group->size > 1) {
+        int size = comm_size(env->world);
+        struct sums *all = NULL, mine = total;
+        enum status status = group_agree(env, mem_alloc((size_t)size * sizeof *all, "sums of a check", (void **)&all));
+        if (status == STATUS_OK)
+            status = boot_allgather(comm_boot(env->world), &mine, sizeof mine, all, clock_deadline(IDENTITY_US));
+        total = (struct sums){0};
+        for (int r = 0; r < group->size && status == STATUS_OK; r++)
+            for (int i = 0; i < SUMS; i++) {
+                total.sum[i] += all[group->index * group->size + r].sum[i];
+                total.squares[i] += all[group->index * group->size + r].squares[i];
+            }
+        free(all);
+        TRY(status);
+    }
+    int64_t seq = spot->shape->seq_k;
+    *ok = identity(&total, SUM_DV_V, SUM_DO_O, spot->shape->dtype, seq, "<dV,V> and <dO,O>", why) &&
+          identity(&total, SUM_DQ_Q, SUM_DK_K, spot->shape->dtype, seq, "<dQ,Q> and <dK,K>", why);
+    return STATUS_OK;
+}

@@ -1,0 +1,354 @@
+/* bench/subject_layer.c -- one layer of a plan, forward or backward: exchange in, attention, exchange out.
+ *
+ * When only some heads are timed, whole groups of them scale every part alike. Part of a group still moves a whole kv head, so there the
+ * phases are scaled each by its own work: attention by heads, exchanges by bytes.
+ */
+#include "bench/subject.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "bench/spot.h"
+#include "results/stats.h"
+#include "sp/exec.h"
+#include "sp/work.h"
+
+#include <stdlib.h>
+
+enum { PHASES_MAX = 4096 };
+
+struct subject {
+    struct bench_env *env;
+    struct group group;
+    struct pool pool;
+    struct dev_queue *queue;
+    struct exec **execs; /* [pool.n] */
+    struct attention_shape shape;
+    int64_t *cu;
+    struct problem problem; /* as timed */
+    uint64_t seed;
+    double scale, scale_in, scale_out; /* whole / timed: heads, bytes in, bytes out */
+    bool uniform;                      /* all three are one */
+    struct exec_times last;            /* of both directions together */
+    double *phases[3];                 /* [PHASES_MAX] */
+    int nphases, verified;
+    char kernel[64];
+};
+
+static struct plan plan_of(const struct bench_case *c)
+{
+    struct plan plan = c->plan;
+    plan.dp_replicate = plan.tp = 1; /* a layer does not depend on how the rest of the job is split */
+    plan.dp_shard = c->problem.world / plan.sp;
+    plan.order_n = 0;
+    plan.micro_batch = plan.micro_batch > 0 ? plan.micro_batch : 1;
+    plan.accumulate = plan.accumulate > 0 ? plan.accumulate : 1;
+    return plan;
+}
+
+static struct verdict layer_verdict(const struct bench_case *c, const struct bench_env *env, struct bench_case *timed,
+                                    double *scale)
+{
+    struct verdict verdict = subject_check_heads(c, env);
+    if (!verdict_ok(&verdict))
+        return verdict;
+    if (c->span != BENCH_SPAN_ATTENTION)
+        return verdict_no(RULE_ABSENT, "a block (norms, projections, MLP) is not part of this build; span attention is");
+    struct plan plan = plan_of(c);
+    verdict = plan_check(&c->problem, &plan, subject_dev(env));
+    if (!verdict_ok(&verdict))
+        return verdict;
+    verdict = subject_timed(c, timed, scale);
+    if (!verdict_ok(&verdict))
+        return verdict;
+    plan = plan_of(timed);
+    return plan_check(&timed->problem, &plan, subject_dev(env));
+}
+
+static struct verdict layer_check(const struct bench_case *c, const struct bench_env *env)
+{
+    struct bench_case timed;
+    double scale;
+    return layer_verdict(c, env, &timed, &scale);
+}
+
+static void bytes_of(const struct problem *problem, const struct plan *plan, int64_t *in, int64_t *out)
+{
+    *in = *out = 0;
+    for (int backward = 0; backward < 2; backward++) {
+        struct work_exchange work;
+        if (!(problem->direction & (backward ? PROBLEM_BACKWARD : PROBLEM_FORWARD)))
+            continue;
+        work_exchange(problem, plan, backward != 0, &work);
+        *in += work.bytes_in;
+        *out += work.bytes_out;
+    }
+}
+
+static void layer_key(const struct bench_case *c, const struct bench_env *env, struct sample *out)
+{
+    struct bench_case timed;
+    double scale = 1;
+    struct verdict verdict = layer_verdict(c, env, &timed, &scale);
+    subject_key_common(c, out);
+    subject_key_heads(c, out);
+    subject_key_mask(c, out);
+    text_print(out->key.attention, sizeof out->key.attention, "%s", c->plan.attention);
+    text_print(out->key.exchange, sizeof out->key.exchange, "%s", c->plan.exchange);
+    text_print(out->key.method, sizeof out->key.method, "%s", plan_method_name(c->plan.method));
+    text_print(out->key.span, sizeof out->key.span, "%s", c->span == BENCH_SPAN_ATTENTION ? "attention" : "block");
+    out->key.chunks = c->plan.chunks;
+    out->bytes = -1;
+    if (!verdict_ok(&verdict))
+        return;
+    int64_t in, back;
+    bytes_of(&c->problem, &c->plan, &in, &back);
+    out->bytes = in + back;
+    if (c->problem.direction & PROBLEM_FORWARD)
+        out->flops += work_attention_flops(&c->problem, &c->plan, false);
+    if (c->problem.direction & PROBLEM_BACKWARD)
+        out->flops += work_attention_flops(&c->problem, &c->plan, true);
+    out->scaled = scale > 1;
+    out->scale = scale;
+}
+
+static void layer_destroy(void *state)
+{
+    struct subject *s = state;
+    if (s == NULL)
+        return;
+    for (int i = 0; s->execs != NULL && i < s->pool.n; i++)
+        exec_destroy(s->execs[i]);
+    free(s->execs);
+    for (int p = 0; p < 3; p++)
+        free(s->phases[p]);
+    free(s->cu);
+    dev_queue_destroy(s->queue);
+    group_close(&s->group);
+    free(s);
+}
+
+static void side_fill(const struct subject *s, const struct exec_tensors *t, enum data_tensor tensor, int heads, int dim,
+                      void *base)
+{
+    struct data_side side = {.base = base,
+                             .dtype = s->problem.dtype,
+                             .batch = s->problem.batch,
+                             .seq = t->seq_local,
+                             .heads = heads,
+                             .dim = dim,
+                             .token_stride = (int64_t)heads * dim,
+                             .batch_first = s->group.index * s->problem.batch,
+                             .position_first = s->group.rank * t->seq_local};
+    data_fill(s->seed, tensor, &side);
+}
+
+static enum status exec_open(struct subject *s, const struct plan *plan, struct exec **out)
+{
+    struct problem problem = s->problem;
+    problem.direction = s->problem.direction == PROBLEM_FORWARD ? PROBLEM_FORWARD : PROBLEM_BOTH;
+    TRY(exec_create(&problem, plan, s->group.comm, s->env->dev, out));
+    const struct exec_tensors *t = exec_tensors(*out);
+    int dim = problem.head_dim, dim_v = problem_dim_v(&problem);
+    side_fill(s, t, DATA_Q, problem.heads, dim, t->q);
+    side_fill(s, t, DATA_K, problem.kv_heads, dim, t->k);
+    side_fill(s, t, DATA_V, problem.kv_heads, dim_v, t->v);
+    if (problem.direction & PROBLEM_BACKWARD)
+        side_fill(s, t, DATA_DO, problem.heads, dim_v, t->d_o);
+    /* Backward starts from a forward's outputs. */
+    return s->problem.direction == PROBLEM_BACKWARD ? exec_forward(*out, s->queue) : STATUS_OK;
+}
+
+static enum status execs_open(struct subject *s, const struct bench_case *c, const struct plan *plan)
+{
+    struct exec *first = NULL;
+    enum status status = group_agree(s->env, exec_open(s, plan, &first));
+    if (status == STATUS_OK)
+        status = pool_open(s->env, c->buffers, exec_bytes(first), &s->pool);
+    if (status == STATUS_OK)
+        status = group_agree(s->env, mem_alloc((size_t)s->pool.n * sizeof *s->execs, "layers", (void **)&s->execs));
+    if (status != STATUS_OK) {
+        exec_destroy(first);
+        return status;
+    }
+    s->execs[0] = first;
+    for (int i = 1; i < s->pool.n; i++)
+        TRY(group_agree(s->env, exec_open(s, plan, &s->execs[i])));
+    return STATUS_OK;
+}
+
+/* What belongs to this rank alone. */
+static enum status prepare(struct subject *s, const struct bench_case *timed)
+{
+    for (int p = 0; p < 3; p++)
+        TRY(mem_alloc(PHASES_MAX * sizeof *s->phases[p], "phases of a layer", (void **)&s->phases[p]));
+    TRY(subject_whole_shape(&timed->problem, timed->plan.sp, &s->shape, &s->cu));
+    return dev_queue_create(s->env->dev, &s->queue);
+}
+
+static void scales_set(struct subject *s, const struct bench_case *c, const struct bench_case *timed, double scale)
+{
+    int64_t in, out, in_timed, out_timed;
+    bytes_of(&c->problem, &c->plan, &in, &out);
+    bytes_of(&timed->problem, &timed->plan, &in_timed, &out_timed);
+    s->scale = scale;
+    s->scale_in = in_timed > 0 ? (double)in / (double)in_timed : scale;
+    s->scale_out = out_timed > 0 ? (double)out / (double)out_timed : scale;
+    s->uniform = c->heads_timed == 0 || (in * out_timed == out * in_timed && s->scale_in == scale);
+}
+
+static enum status layer_create(const struct bench_case *c, struct bench_env *env, void **state)
+{
+    struct subject *s = NULL;
+    struct bench_case timed;
+    double scale;
+    struct verdict verdict = layer_verdict(c, env, &timed, &scale);
+    if (!verdict_ok(&verdict))
+        return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
+    TRY(group_agree(env, mem_alloc(sizeof *s, "a layer", (void **)&s)));
+    *s = (struct subject){.env = env, .seed = c->seed, .problem = timed.problem};
+    scales_set(s, c, &timed, scale);
+    subject_kernel_name(attention_find(c->plan.attention), s->kernel);
+    struct plan plan = plan_of(&timed);
+    enum status status = group_open(env, c->plan.sp, &s->group);
+    if (status == STATUS_OK)
+        status = group_agree(env, prepare(s, &timed));
+    if (status == STATUS_OK)
+        status = execs_open(s, c, &plan);
+    if (status != STATUS_OK) {
+        layer_destroy(s);
+        return status;
+    }
+    *state = s;
+    return STATUS_OK;
+}
+
+static void times_add(struct subject *s, struct exec *exec)
+{
+    const struct exec_times *times = exec_times(exec);
+    s->last.exchange_in_us += times->exchange_in_us;
+    s->last.attention_us += times->attention_us;
+    s->last.exchange_out_us += times->exchange_out_us;
+}
+
+static enum status layer_iterate(void *state, int iteration)
+{
+    struct subject *s = state;
+    struct exec *exec = s->execs[pool_pick(&s->pool, iteration)];
+    s->last = (struct exec_times){0};
+    if (s->problem.direction & PROBLEM_FORWARD) {
+        TRY(exec_forward(exec, s->queue));
+        TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
+        times_add(s, exec);
+    }
+    if (s->problem.direction & PROBLEM_BACKWARD) {
+        TRY(exec_backward(exec, s->queue));
+        TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
+        times_add(s, exec);
+    }
+    int at = s->nphases++ % PHASES_MAX;
+    s->phases[0][at] = s->last.exchange_in_us;
+    s->phases[1][at] = s->last.attention_us;
+    s->phases[2][at] = s->last.exchange_out_us;
+    return STATUS_OK;
+}
+
+/* NaN: an output that is not written cannot pass. The copy used next is touched first, so that it is the coldest. */
+static enum status layer_poison(void *state)
+{
+    struct subject *s = state;
+    for (int k = 1; k <= s->pool.n; k++) {
+        const struct exec_tensors *t = exec_tensors(s->execs[(s->pool.last + k) % s->pool.n]);
+        if (s->problem.direction & PROBLEM_FORWARD)
+            TRY(dev_fill(s->queue, t->o, 0xff, t->o_bytes));
+        if (s->problem.direction & PROBLEM_BACKWARD) {
+            TRY(dev_fill(s->queue, t->dq, 0xff, t->q_bytes));
+            TRY(dev_fill(s->queue, t->dk, 0xff, t->k_bytes));
+            TRY(dev_fill(s->queue, t->dv, 0xff, t->v_bytes));
+        }
+    }
+    return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
+}
+
+static enum status layer_verify(void *state, bool *ok, char why[256])
+{
+    struct subject *s = state;
+    const struct exec_tensors *t = exec_tensors(s->execs[s->pool.last]);
+    char other[256];
+    bool same = true;
+    struct spot spot = {.shape = &s->shape,
+                        .seed = s->seed,
+                        .padded = t->seq,
+                        .batch_first = s->group.index * s->problem.batch,
+                        .position_first = s->group.rank * t->seq_local,
+                        .seq_here = t->seq_local,
+                        .backward = (s->problem.direction & PROBLEM_BACKWARD) != 0,
+                        .q = t->q,
+                        .k = t->k,
+                        .v = t->v,
+                        .o = t->o,
+                        .d_o = t->d_o,
+                        .dq = t->dq,
+                        .dk = t->dk,
+                        .dv = t->dv};
+    enum status status = spot_rows(&spot, (uint64_t)s->verified++, ok, why);
+    if (spot.backward) { /* collective: also when the rows here are wrong already */
+        enum status sums = spot_identities(s->env, &spot, &s->group, &same, other);
+        status = status != STATUS_OK ? status : sums;
+    }
+    if (*ok && !same)
+        text_print(why, 256, "%s", other);
+    *ok = *ok && same;
+    return status;
+}
+
+static const char *layer_kernel(void *state)
+{
+    return ((struct subject *)state)->kernel;
+}
+
+static const char *layer_transport(void *state)
+{
+    struct subject *s = state;
+    return s->group.size > 1 ? comm_transport(s->group.comm) : "";
+}
+
+static double layer_whole_us(void *state, double timed_us)
+{
+    struct subject *s = state;
+    const struct exec_times *t = &s->last;
+    double rest = timed_us - t->exchange_in_us - t->attention_us - t->exchange_out_us;
+    if (s->uniform || rest < 0) /* phases that overlap cannot be told apart */
+        return timed_us * s->scale;
+    return t->exchange_in_us * s->scale_in + t->attention_us * s->scale + t->exchange_out_us * s->scale_out + rest;
+}
+
+static void layer_note(void *state, json_t *conditions)
+{
+    static const char *const names[] = {"exchange_in_us", "attention_us", "exchange_out_us"};
+    struct subject *s = state;
+    const double scales[] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out};
+    int n = s->nphases < PHASES_MAX ? s->nphases : PHASES_MAX;
+    pool_note(&s->pool, conditions);
+    if (s->scale > 1)
+        json_object_set_new(conditions, "scaled_by", json_string(s->uniform ? "heads" : "phases"));
+    for (int p = 0; p < 3 && n > 0; p++)
+        json_object_set_new(conditions, names[p], json_num(stats_median(s->phases[p], n) * scales[p], 6));
+}
+
+const struct bench_subject subject_layer = {
+    .name = "layer",
+    .about = "one layer of a plan: exchange in, attention, exchange out",
+    .layout_included = true,
+    .check = layer_check,
+    .key = layer_key,
+    .create = layer_create,
+    .iterate = layer_iterate,
+    .poison = layer_poison,
+    .verify = layer_verify,
+    .destroy = layer_destroy,
+    .kernel = layer_kernel,
+    .transport = layer_transport,
+    .whole_us = layer_whole_us,
+    .note = layer_note,
+};
