@@ -28,7 +28,8 @@ static const struct topic topics[] = {
      "synth:HOSTSxGPUSxNAME,option=value,...   or synth:GPUSxNAME\n"
      "  nvlink=18              every pair through switches, 18 links per GPU\n"
      "  nvlink=4,pairs=0-4,1-5 only these pairs, 4 links each\n"
-     "  numa=2  mem=141GiB  nic=8x400G (Gbit/s)  cpus=96\n"
+     "  numa=2  mem=141GiB  hostmem=2TiB  nic=8x400G (Gbit/s)  cpus=96\n"
+     "synth:4xcpu             a host with 4 cores and no device\n"
      "Example: sptune topo --from synth:2x8xH200,nvlink=18,nic=8x400G\n"},
     {"exit", "exit codes",
      "0  done\n"

@@ -22,6 +22,7 @@ static int collect(const struct opt *const *tables, struct option *longs, char *
 {
     int n = 0;
     size_t s = 0;
+    shorts[s++] = '-'; /* arguments are returned in place, as 1 */
     shorts[s++] = ':'; /* a missing value is told apart from an unknown option */
     for (int t = 0; tables[t] != NULL; t++) {
         for (const struct opt *o = tables[t]; o->name != NULL && n < OPT_MAX - 1; o++, n++) {
@@ -73,6 +74,14 @@ static enum status keep(struct opt_set *set, const struct opt *o, const char *va
     return STATUS_OK;
 }
 
+static enum status keep_arg(struct opt_set *set, char *arg)
+{
+    if (set->nargs == OPT_ARGS_MAX)
+        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", arg), "at most %d arguments", OPT_ARGS_MAX);
+    set->args[set->nargs++] = arg;
+    return STATUS_OK;
+}
+
 /* getopt said no: optopt names a known option that was used wrongly, or is 0 or a letter nobody knows. */
 static enum status refuse(const char *verb, int c, char **argv, const char *const *names, int n)
 {
@@ -95,15 +104,23 @@ enum status opt_parse(int argc, char **argv, const struct opt *const *tables, st
     *out = (struct opt_set){.tables = tables};
     opterr = 0;
     optind = 0; /* glibc: start over, also after an earlier parse */
-    int c;
+    int c, at = 1;
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         if (c == ':' || c == '?')
             return refuse(argv[0], c, argv, names, nnames);
-        const struct opt *o = c >= LONG_FIRST ? find(tables, names[c - LONG_FIRST], 0) : find(tables, NULL, (char)c);
-        TRY(keep(out, o, optarg != NULL ? optarg : ""));
+        if (c == 1) {
+            TRY(keep_arg(out, optarg));
+        } else {
+            const struct opt *o = c >= LONG_FIRST ? find(tables, names[c - LONG_FIRST], 0) : find(tables, NULL, (char)c);
+            size_t len = strlen(o->name);
+            if (c >= LONG_FIRST && (strncmp(argv[at] + 2, o->name, len) != 0 || (argv[at][2 + len] != '\0' && argv[at][2 + len] != '=')))
+                return unknown(argv[0], argv[at], names, nnames); /* getopt takes prefixes; scripts must not depend on them */
+            TRY(keep(out, o, optarg != NULL ? optarg : ""));
+        }
+        at = optind;
     }
-    out->nargs = argc - optind;
-    out->args = argv + optind;
+    for (; optind < argc; optind++) /* after "--" */
+        TRY(keep_arg(out, argv[optind]));
     return STATUS_OK;
 }
 

@@ -22,7 +22,7 @@ struct opt {
     const char *help; /* one line, default in brackets */
 };
 
-enum { OPT_MAX = 80, OPT_MANY_MAX = 64 };
+enum { OPT_MAX = 80, OPT_MANY_MAX = 64, OPT_ARGS_MAX = 16 };
 
 struct opt_set {
     const struct opt *const *tables; /* NULL-terminated list of tables, each ending with a NULL name */
@@ -32,7 +32,7 @@ struct opt_set {
         const char *value; /* borrowed from argv; "" for flags */
     } given[OPT_MANY_MAX];
     int nargs;
-    char **args; /* positional, borrowed from argv */
+    char *args[OPT_ARGS_MAX]; /* positional, borrowed from argv */
 };
 
 /* argv[0] is the verb. Unknown, ambiguous or incomplete options: STATUS_USAGE with the nearest name. */

@@ -72,8 +72,10 @@ static enum status judge(const struct model *m, int64_t world, int64_t seq, stru
             int64_t padded = problem_padded(&problem, sp);
             text_print(note, sizeof note, "pads %lld tokens to %lld", (long long)seq, (long long)padded);
         }
-        text_add(out, "%4d  %-5s %-20s %s\n", sp, verdict_ok(&v) ? "yes" : "no", verdict_ok(&v) ? "" : rule_code(v.rule),
-                 verdict_ok(&v) ? note : v.why);
+        if (verdict_ok(&v))
+            text_add(out, note[0] != '\0' ? "%4d  yes   %s\n" : "%4d  yes\n", sp, note);
+        else
+            text_add(out, "%4d  no    %-20s %s\n", sp, rule_code(v.rule), v.why);
     }
     return text_status(out);
 }

@@ -26,53 +26,64 @@ static enum status write_svg(const struct topo *topo, const char *path)
     return status;
 }
 
-static enum status add_order(const struct topo *topo, int64_t sp, json_t *document, struct text *screen)
+static enum status order_of(const struct topo *topo, int64_t sp, int **out)
 {
     int n = topo->ngpus;
-    int *order = calloc((size_t)n, sizeof *order);
-    if (order == NULL)
+    if (n == 0 || n % sp != 0)
+        return HINT(FAIL(STATUS_USAGE, "--sp %lld does not divide the %d devices here", (long long)sp, n),
+                    "give a divisor of the device count");
+    *out = calloc((size_t)n, sizeof **out);
+    if (*out == NULL)
         return FAIL(STATUS_NOMEM, "no memory for %d ranks", n);
-    enum status status = topo_rank_order(topo, n, (int)sp, order);
-    if (status == STATUS_OK) {
+    enum status status = topo_rank_order(topo, n, (int)sp, *out);
+    if (status != STATUS_OK)
+        free(*out);
+    return status;
+}
+
+static enum status show_json(struct cli *cli, const struct topo *topo, int64_t sp, const int *order)
+{
+    struct json_envelope envelope = cli_envelope(cli);
+    json_t *document = topo_to_json(topo, &envelope);
+    if (document != NULL && order != NULL) {
         json_t *list = json_array();
-        text_add(screen, "rank order for sp=%lld:", (long long)sp);
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < topo->ngpus; i++)
             json_array_append_new(list, json_integer(order[i]));
-            text_add(screen, " %d", order[i]);
-        }
-        text_add(screen, "  (worst link inside a group: %s)\n", topo_link_name(topo_group_link(topo, order, n, (int)sp)));
         json_object_set_new(document, "rank_order", list);
+        json_object_set_new(document, "rank_order_sp", json_integer(sp));
     }
-    free(order);
+    return cli_print_json(cli, document);
+}
+
+static enum status show_table(const struct topo *topo, int64_t sp, const int *order)
+{
+    struct text screen = {0};
+    char *table = NULL;
+    TRY(topo_to_table(topo, &table));
+    text_add(&screen, "%s", table);
+    free(table);
+    if (order != NULL) {
+        text_add(&screen, "rank order for sp=%lld:", (long long)sp);
+        for (int i = 0; i < topo->ngpus; i++)
+            text_add(&screen, " %d", order[i]);
+        text_add(&screen, "  (worst link inside a group: %s)\n", topo_link_name(topo_group_link(topo, order, topo->ngpus, (int)sp)));
+    }
+    enum status status = text_status(&screen);
+    if (status == STATUS_OK)
+        status = cli_print(text_get(&screen));
+    text_free(&screen);
     return status;
 }
 
 static enum status show(struct cli *cli, const struct topo *topo)
 {
     int64_t sp = 0;
+    int *order = NULL;
     TRY(opt_count(&cli->opts, "sp", 1, 4096, 0, &sp));
-    if (sp > 0 && (topo->ngpus == 0 || topo->ngpus % sp != 0))
-        return HINT(FAIL(STATUS_USAGE, "--sp %lld does not divide the %d devices here", (long long)sp, topo->ngpus),
-                    "give a divisor of the device count");
-    struct json_envelope envelope = cli_envelope(cli);
-    json_t *document = topo_to_json(topo, &envelope);
-    if (document == NULL)
-        return FAIL(STATUS_NOMEM, "no memory for the document");
-    struct text screen = {0};
-    char *table = NULL;
-    enum status status = topo_to_table(topo, &table);
-    if (status == STATUS_OK) {
-        text_add(&screen, "%s", table);
-        free(table);
-        if (sp > 0)
-            status = add_order(topo, sp, document, &screen);
-    }
-    if (status == STATUS_OK && cli->json)
-        status = cli_print_json(cli, json_incref(document));
-    else if (status == STATUS_OK)
-        status = text_status(&screen) == STATUS_OK ? cli_print(text_get(&screen)) : text_status(&screen);
-    json_decref(document);
-    text_free(&screen);
+    if (sp > 0)
+        TRY(order_of(topo, sp, &order));
+    enum status status = cli->json ? show_json(cli, topo, sp, order) : show_table(topo, sp, order);
+    free(order);
     return status;
 }
 

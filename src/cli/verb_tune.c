@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct order {
     struct tune_order asked;
@@ -51,10 +53,9 @@ static enum status emit_files(struct cli *cli, const struct order *order, struct
     return emit_all(answer, order->asked.emit, n, &context);
 }
 
-static enum status write_one(struct cli *cli, const struct order *order, struct bench_session *session,
-                             struct recommendation *answer)
+static enum status print_one(struct cli *cli, const struct order *order, struct bench_session *session,
+                             const struct recommendation *answer, bool emitted)
 {
-    TRY(emit_files(cli, order, answer));
     struct json_envelope envelope = cli_envelope(cli);
     json_t *document = recommend_to_json(answer, &envelope);
     if (document == NULL)
@@ -72,11 +73,23 @@ static enum status write_one(struct cli *cli, const struct order *order, struct 
     text_add(&out, "%s", screen);
     free(screen);
     emit_next(answer, order->asked.out_dir, next, sizeof next);
-    if (next[0] != '\0')
+    if (emitted && next[0] != '\0')
         text_add(&out, "next %s\n", next);
     status = cli_print(text_get(&out));
     text_free(&out);
     return status;
+}
+
+static enum status write_one(struct cli *cli, const struct order *order, struct bench_session *session,
+                             struct recommendation *answer)
+{
+    /* What was measured is worth printing even when a file cannot be written. */
+    enum status emitted = emit_files(cli, order, answer);
+    struct status_message message = *status_last();
+    enum status status = print_one(cli, order, session, answer, emitted == STATUS_OK);
+    if (emitted != STATUS_OK)
+        status_restore(&message);
+    return emitted != STATUS_OK ? emitted : status;
 }
 
 static void free_answers(struct recommendation **answers, int n)
@@ -189,6 +202,18 @@ static enum status with_ranks(struct cli *cli, struct order *order)
     return status;
 }
 
+/* A place where files cannot be written is better known before minutes of measuring. */
+static enum status check_out(const char *dir)
+{
+    struct stat info;
+    if (stat(dir, &info) != 0)
+        return STATUS_OK; /* made later, with its parents */
+    if (!S_ISDIR(info.st_mode) || access(dir, W_OK | X_OK) != 0)
+        return HINT(FAIL(STATUS_USAGE, "--out %s %s", dir, S_ISDIR(info.st_mode) ? "cannot be written" : "is not a directory"),
+                    "give a directory that can be written");
+    return STATUS_OK;
+}
+
 /* Everything that can be refused is refused before the first rank starts. */
 static enum status try_requests(struct cli *cli, const struct order *order)
 {
@@ -211,6 +236,8 @@ static enum status run(struct cli *cli)
     TRY(topo_open("local", &topo));
     enum status status = tune_read(cli, &topo, &order.asked);
     const char *replay = opt_value(&cli->opts, "replay");
+    if (status == STATUS_OK)
+        status = check_out(order.asked.out_dir);
     if (status == STATUS_OK)
         status = try_requests(cli, &order);
     if (status == STATUS_OK)

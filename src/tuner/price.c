@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* A term below this share of the step does not name the source of the whole: its own is in the interval. */
+static const double source_share = 0.05;
+
 enum status price_add(struct price *price, const struct price_term *term)
 {
     if (price->n == PRICE_TERMS)
@@ -37,11 +40,13 @@ void price_time(const struct price *price, const struct pool *pool, struct recom
     double parts[PRICE_PARTS] = {0}, draws[POOL_DRAWS], total = 0;
     *out = (struct recommend_time){.source = RECOMMEND_MEASURED};
     for (int i = 0; i < price->n; i++) {
-        const struct price_term *t = &price->term[i];
-        double us = t->times * pool->medians[t->sample];
-        parts[t->part] += us;
+        double us = price->term[i].times * pool->medians[price->term[i].sample];
+        parts[price->term[i].part] += us;
         total += us;
-        if (t->source > out->source)
+    }
+    for (int i = 0; i < price->n; i++) {
+        const struct price_term *t = &price->term[i];
+        if (t->times * pool->medians[t->sample] >= source_share * total && t->source > out->source)
             out->source = t->source;
     }
     for (int d = 0; d < POOL_DRAWS; d++)

@@ -18,7 +18,7 @@ char recommend_source_letter(enum recommend_source source);      /* 'M' */
 struct recommend_time {
     double step_us, lo_us, hi_us; /* 95 % */
     double exchange_in, attention, exchange_out, exposed, gemm, zero, optimizer, logits; /* breakdown, sums to step_us */
-    enum recommend_source source; /* the weakest of its parts */
+    enum recommend_source source; /* the weakest of the parts that matter (5 % of the step or more) */
     char composed_of[160];
 };
 

@@ -129,12 +129,32 @@ static void row(const struct recommendation *rec, const struct recommend_candida
              c->priced ? recommend_source_letter(c->time.source) : ' ', chosen ? "chosen" : rule_code(v->rule));
 }
 
+/* Classes without any measurement, on one line. */
+static void not_measured(const struct recommendation *rec, struct text *out)
+{
+    bool any = false;
+    for (int i = 0; i < rec->n; i++) {
+        const struct recommend_candidate *c = &rec->candidates[i];
+        bool said = c->verdict.rule != RULE_NOT_MEASURED;
+        for (int k = 0; k < i && !said; k++)
+            said = rec->candidates[k].verdict.rule == RULE_NOT_MEASURED &&
+                   strcmp(rec->candidates[k].attention_class, c->attention_class) == 0;
+        if (!said)
+            text_add(out, "%s %s", any ? "," : "not measured here:", c->attention_class);
+        any = any || !said;
+    }
+    if (any)
+        text_add(out, "\n");
+}
+
 static void table(const struct recommendation *rec, struct text *out)
 {
     text_add(out, "%4s  %-17s %9s  %8s  %8s %12s  %s  %s\n", "sp", "attention", rec->request.dev == DEV_CPU ? "tok/s/rank" : "tok/s/GPU",
              "vs best", "peak GiB", "tok/step", "by", "status");
     for (int i = 0; i < rec->n; i++)
-        row(rec, &rec->candidates[i], out);
+        if (rec->candidates[i].verdict.rule != RULE_NOT_MEASURED)
+            row(rec, &rec->candidates[i], out);
+    not_measured(rec, out);
     text_add(out, "by M measured I interpolated X extrapolated P published A assumed\n");
 }
 
