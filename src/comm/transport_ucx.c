@@ -26,14 +26,14 @@ struct candidate {
 
 /* ---- which ways to try ---- */
 
-static const struct candidate posix_cma = {"posix", "posix,cma,self", NULL, false};
-static const struct candidate posix_only = {"posix", "posix,self", NULL, false};
-static const struct candidate sysv_cma = {"sysv", "sysv,cma,self", NULL, false};
-static const struct candidate sysv_only = {"sysv", "sysv,self", NULL, false};
+static const struct candidate posix_cma = {"POSIX shared memory", "posix,cma,self", NULL, false};
+static const struct candidate posix_only = {"POSIX shared memory", "posix,self", NULL, false};
+static const struct candidate sysv_cma = {"System V shared memory", "sysv,cma,self", NULL, false};
+static const struct candidate sysv_only = {"System V shared memory", "sysv,self", NULL, false};
 static const struct candidate tcp_local = {"tcp", "tcp,self", "lo", true};
 static const struct candidate tcp_any = {"tcp", "tcp,self", NULL, true};
-static const struct candidate by_user = {"as UCX_TLS says", NULL, NULL, false};
-static const struct candidate by_ucx = {"as UCX chooses", NULL, NULL, false};
+static const struct candidate by_user = {"what UCX_TLS says", NULL, NULL, false};
+static const struct candidate by_ucx = {"UCX's own choice", NULL, NULL, false};
 
 enum { CANDIDATES = 4 };
 
@@ -337,15 +337,15 @@ static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, c
 {
     const struct candidate *candidates[CANDIDATES];
     int n = choose(paths, prefer, candidates);
-    if (paths->why[0])
-        log_info("ucx: %s", paths->why);
+    if (paths->why[0] && n > 0)
+        log_info("ucx: %s; trying %s", paths->why, candidates[0]->name);
     enum status status = HINT(FAIL(STATUS_ABSENT, "these ranks share no memory: %s", paths->why),
                               "leave the choice to UCX, or use tcp");
     for (int i = 0; i < n; i++) {
         status = try_candidate(ucx, candidates[i]);
         if (status == STATUS_OK || job_is_over(ucx))
             return status;
-        log_info("ucx %s does not work here: %s", candidates[i]->name, status_last()->what);
+        log_info("ucx: %s does not work here: %s", candidates[i]->name, status_last()->what);
         take_down(ucx, false);
     }
     return status;

@@ -31,6 +31,23 @@ void ranks_sleep_ms(int ms)
     nanosleep(&time, NULL);
 }
 
+static bool has_ended(int pid)
+{
+    char path[64], line[256] = "";
+    text_print(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *file = fopen(path, "r");
+    bool ended = !file || !fgets(line, sizeof line, file) || strstr(line, ") Z ") || strstr(line, ") X ");
+    if (file)
+        fclose(file);
+    return ended;
+}
+
+void ranks_await_end(int pid)
+{
+    while (!has_ended(pid))
+        ranks_sleep_ms(1);
+}
+
 static int count_files(void)
 {
     int n = 0;
@@ -133,6 +150,7 @@ struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg)
     if (status != STATUS_OK)
         print_error("launch_fork: %s\n", status_last()->what);
     assert_int_equal(status, STATUS_OK);
+    assert_false(board->failed);
     assert_int_equal(count_files(), files);
     assert_int_equal(left_processes(), 0);
     assert_int_equal(left_in_sysv(), 0);

@@ -1,7 +1,7 @@
 /* tests/comm/ranks.h -- run forked ranks from a cmocka test, and see that nothing of them stays.
  *
  * cmocka's assertions jump back to its runner, which in a rank would run the remaining tests there. Ranks use RANK_TRY and
- * RANK_CHECK: they say what failed and return RANK_FAILED.
+ * RANK_CHECK: they say what failed, note it on the board, and return RANK_FAILED.
  */
 #ifndef SPTUNE_TESTS_COMM_RANKS_H
 #define SPTUNE_TESTS_COMM_RANKS_H
@@ -25,6 +25,7 @@ enum { RANK_FAILED = 99, RANKS_MAX = 16 };
     do {                                                                                 \
         if (!(condition)) {                                                              \
             fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);    \
+            board->failed = 1;                                                           \
             return RANK_FAILED;                                                          \
         }                                                                                \
     } while (0)
@@ -35,6 +36,7 @@ enum { RANK_FAILED = 99, RANKS_MAX = 16 };
             const struct status_message *message_ = status_last();                       \
             fprintf(stderr, "%s:%d: %s: %s (%s, %s)\n", __FILE__, __LINE__, #expr, message_->what,    \
                     message_->hint, message_->source);                                   \
+            board->failed = 1;                                                           \
             return RANK_FAILED;                                                          \
         }                                                                                \
     } while (0)
@@ -46,10 +48,11 @@ struct board {
     atomic_int rank[RANKS_MAX]; /* rank named by its message */
     char what[RANKS_MAX][256];
     atomic_int flag[RANKS_MAX]; /* for the test's own use */
+    atomic_int failed;          /* a check in some rank did */
 };
 extern struct board *board;
 
-/* launch_fork, then: no process of it, no open file here, no segment in /dev/shm or System V memory is left. Fails the test
+/* launch_fork, then: no check in a rank failed, no process of it, no open file here, no segment in /dev/shm or System V memory is left. Fails the test
  * otherwise. */
 struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg);
 /* The same, and every rank has returned 0. */
@@ -59,6 +62,8 @@ int ranks_note(const struct launch *launch, enum status status);
 /* SIGKILL to this process after `us`, wherever it is then. */
 void ranks_die_after(int64_t us);
 void ranks_sleep_ms(int ms);
+/* Until the process has ended; a zombie has. */
+void ranks_await_end(int pid);
 
 struct side { /* everything one rank opens */
     struct boot *boot;

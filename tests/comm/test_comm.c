@@ -491,7 +491,7 @@ static void test_misuse(void **state)
     ranks_pass(3, misuse, NULL);
 }
 
-/* Rank 2 does not come. Everybody names it or a rank that waits for it. */
+/* Rank 2 does not come. Everybody names it or a rank that waits for it, by its own deadline or by the word of the first. */
 static int be_late(const struct launch *launch, void *arg)
 {
     bool barrier = *(const int *)arg;
@@ -502,10 +502,8 @@ static int be_late(const struct launch *launch, void *arg)
     if (launch->rank == 2)
         ranks_sleep_ms(250);
     enum status status = barrier ? comm_barrier(side.comm, NULL) : comm_alltoall(side.comm, send, recv, 20000, NULL);
-    if (launch->rank != 2) {
-        RANK_CHECK(status == STATUS_TIMEOUT && comm_alltoall(side.comm, send, recv, 20000, NULL) == STATUS_TIMEOUT);
-    }
     int code = ranks_note(launch, status);
+    RANK_CHECK(launch->rank == 2 || comm_alltoall(side.comm, send, recv, 20000, NULL) == status);
     if (status != STATUS_OK)
         boot_abort(side.boot, status_last());
     side_close(&side);
@@ -518,9 +516,10 @@ static void test_late(void **state)
     for (int barrier = 0; barrier < 2; barrier++) {
         ranks_run(3, be_late, &barrier);
         for (int r = 0; r < 2; r++) {
-            assert_int_equal(board->code[r], STATUS_TIMEOUT);
+            assert_true(board->code[r] == STATUS_TIMEOUT || board->code[r] == STATUS_PEER);
             assert_non_null(strstr(board->what[r], "in time (ucx "));
         }
+        assert_true(board->code[0] == STATUS_TIMEOUT || board->code[1] == STATUS_TIMEOUT);
         assert_true(board->rank[0] == 2 || board->rank[1] == 2);
         assert_true(barrier || (board->rank[0] == 2 && board->rank[1] == 2));
         assert_int_not_equal(board->code[2], STATUS_OK);

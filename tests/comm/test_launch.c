@@ -115,11 +115,11 @@ static int return_rank(const struct launch *launch, void *arg)
     RANK_CHECK(launch->root_listening && strncmp(launch->root, "127.0.0.1:", 10) == 0);
     RANK_CHECK(strlen(launch->token) == 32 && strcmp(launch->rule, "fork of 3 ranks") == 0);
     board->flag[launch->rank] = 1;
-    /* In the order of the ranks' numbers from the last one down, so that who ended first is known. */
-    while (launch->rank + 1 < launch->size && !(board->flag[launch->rank + 1] & 2))
+    /* From the last rank down, so that who ended first is known. */
+    while (launch->rank + 1 < launch->size && !board->pid[launch->rank + 1])
         ranks_sleep_ms(1);
-    board->flag[launch->rank] |= 2;
-    ranks_sleep_ms(20);
+    if (launch->rank + 1 < launch->size)
+        ranks_await_end(board->pid[launch->rank + 1]);
     return codes[launch->rank];
 }
 
@@ -144,7 +144,7 @@ static void test_fork_codes(void **state)
         assert_int_equal(report.signal, 0);
         assert_true(report.root_spoke);
         for (int r = 0; r < 3; r++)
-            assert_int_equal(board->flag[r], 3);
+            assert_int_equal(board->flag[r], 1);
     }
 }
 
@@ -299,7 +299,6 @@ static void test_fork_binding(void **state)
     snprintf(last, sizeof last, "%d", last_cpu(&before));
     snprintf(range, sizeof range, "%d-%d", last_cpu(&before), last_cpu(&before));
     char *cpus[] = {last, NULL, range};
-    board = NULL;
     assert_int_equal(launch_fork(3, cpus, is_bound, &before, &report), STATUS_OK);
     assert_int_equal(report.exit_code, 0);
     char *second_empty[] = {last, empty};
@@ -413,6 +412,7 @@ static struct launch_report run_signalled(launch_rank_main rank_main, int sig, i
     struct launch_report report;
     pid_t sender = start_sender(sig, count, gap_ms);
     assert_int_equal(launch_fork(2, NULL, rank_main, NULL, &report), STATUS_OK);
+    assert_false(board->failed);
     waitpid(sender, NULL, 0);
     return report;
 }
@@ -472,18 +472,8 @@ static void test_supervisor_killed(void **state)
         ranks_sleep_ms(1);
     kill(supervisor, SIGKILL);
     waitpid(supervisor, NULL, 0);
-    for (int r = 0; r < 3; r++) /* the test's own timeout ends this loop when a rank lives on */
-        for (;;) {
-            char path[64], line[256] = "";
-            snprintf(path, sizeof path, "/proc/%d/stat", board->pid[r]);
-            FILE *file = fopen(path, "r");
-            bool gone = !file || !fgets(line, sizeof line, file) || strstr(line, ") Z ") || strstr(line, ") X ");
-            if (file)
-                fclose(file);
-            if (gone)
-                break;
-            ranks_sleep_ms(1);
-        }
+    for (int r = 0; r < 3; r++)
+        ranks_await_end(board->pid[r]); /* for ever when one lives on: the test's own timeout says so */
 }
 
 int main(void)
