@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "bench/group.h"
-#include "bench/pool.h"
+#include "bench/rotation.h"
 
 #include <stdlib.h>
 
@@ -16,9 +16,9 @@ enum { REPEATS = 12, COPY_MAX = 64 << 20, SAMPLE_US = 5, SYNC_US = 60 * 1000 * 1
 struct copy {
     struct bench_env *env;
     struct dev_queue *queue;
-    struct pool pool;
+    struct rotation rotation;
     int64_t bytes;
-    char *from, *to; /* pool.n copies each */
+    char *from, *to; /* rotation.n copies each */
 };
 
 static void copy_close(struct copy *copy)
@@ -31,7 +31,7 @@ static void copy_close(struct copy *copy)
 static enum status copy_open(struct copy *copy)
 {
     struct dev *dev = copy->env->dev;
-    size_t all = (size_t)(copy->bytes * copy->pool.n);
+    size_t all = (size_t)(copy->bytes * copy->rotation.n);
     TRY(dev_queue_create(dev, &copy->queue));
     TRY(dev_alloc(dev, all, "copy ceiling", (void **)&copy->from));
     TRY(dev_alloc(dev, all, "copy ceiling", (void **)&copy->to));
@@ -46,7 +46,7 @@ static enum status copy_time(struct copy *copy, int first, int loops, double *ou
     TRY(comm_barrier(copy->env->world, copy->queue));
     int64_t from = clock_ns();
     for (int i = 0; i < loops; i++) {
-        int64_t at = pool_pick(&copy->pool, first + i) * copy->bytes;
+        int64_t at = rotation_pick(&copy->rotation, first + i) * copy->bytes;
         TRY(dev_copy(copy->queue, copy->to + at, copy->from + at, (size_t)copy->bytes));
     }
     TRY(dev_sync(copy->queue, clock_deadline(SYNC_US)));
@@ -99,7 +99,7 @@ enum status ceiling_copy(struct bench_env *env, int64_t bytes, enum bench_buffer
     *out_GBps = known != NULL ? *known : 0;
     if (known != NULL || bytes < 1)
         return STATUS_OK;
-    TRY(pool_open(env, buffers, 2 * copy.bytes, &copy.pool));
+    TRY(rotation_open(env, buffers, 2 * copy.bytes, &copy.rotation));
     enum status status = group_agree(env, copy_open(&copy));
     if (status == STATUS_OK)
         status = copy_best(&copy, &best_us);

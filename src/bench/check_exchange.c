@@ -273,7 +273,7 @@ static enum status exchange_row(struct bench_env *env, uint64_t seed, const stru
     enum status status = tally_status(&tally, check_exchange_shapes(exchange, &group, seed, &tally));
     group_close(&group);
     TRY(status);
-    text_print(what, sizeof what, "%s sp=%d: in, middle layout, back; batches, chunks of heads, copies summed, fp32 bf16 fp16",
+    text_print(what, sizeof what, "%s sp=%d: in, middle, back; chunks, copies summed",
                exchange->name, sp);
     return check_row_add(env, report, "exchange", what, &tally, false);
 }

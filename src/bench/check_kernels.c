@@ -64,8 +64,15 @@ enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP
 struct attention_data {
     struct attention_shape shape;
     int64_t cu_q[9], cu_k[9];
-    void *q, *k, *v, *o, *d_o, *dq, *dk, *dv, *workspace;
+    void *q, *k, *v, *d_o, *workspace;
+};
+
+/* What one kernel computed, and how far off it is. */
+struct attention_out {
+    bool ran;
+    void *o, *dq, *dk, *dv;
     float *lse;
+    struct oracle_error errors[ORACLE_OUTPUTS];
 };
 
 static int offsets(const int64_t *lengths, int64_t *cu)
@@ -117,29 +124,44 @@ static enum status tensor_make(uint64_t seed, enum data_tensor tensor, const str
     return STATUS_OK;
 }
 
-static enum status data_make(const struct attention *attention, uint64_t seed, struct attention_data *d)
+static enum status data_make(uint64_t seed, size_t workspace, struct attention_data *d)
 {
     const struct attention_shape *s = &d->shape;
     int64_t nq = s->batch * s->seq_q, nk = s->batch * s->seq_k;
-    size_t workspace = attention->workspace_bytes(s, false), more = attention->workspace_bytes(s, true);
     TRY(tensor_make(seed, DATA_Q, s, nq, s->heads, s->head_dim, s->q_stride, &d->q));
     TRY(tensor_make(seed, DATA_K, s, nk, s->kv_heads, s->head_dim, s->k_stride, &d->k));
     TRY(tensor_make(seed, DATA_V, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &d->v));
     TRY(tensor_make(seed, DATA_DO, s, nq, s->heads, s->head_dim_v, s->o_stride, &d->d_o));
-    TRY(tensor_make(seed, DATA_O, s, nq, s->heads, s->head_dim_v, s->o_stride, &d->o));
-    TRY(tensor_make(seed, DATA_DQ, s, nq, s->heads, s->head_dim, s->q_stride, &d->dq));
-    TRY(tensor_make(seed, DATA_DK, s, nk, s->kv_heads, s->head_dim, s->k_stride, &d->dk));
-    TRY(tensor_make(seed, DATA_DV, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &d->dv));
-    TRY(mem_alloc((size_t)(nq * s->heads) * sizeof(float), "statistics of a check", (void **)&d->lse));
-    memset(d->lse, 0xff, (size_t)(nq * s->heads) * sizeof(float));
-    return mem_alloc(workspace > more ? workspace : more, "workspace of a check", &d->workspace);
+    return mem_alloc(workspace, "workspace of a check", &d->workspace);
 }
 
-static void data_free(struct attention_data *d)
+static enum status out_make(const struct attention_shape *s, struct attention_out *out)
 {
-    void *all[] = {d->q, d->k, d->v, d->o, d->d_o, d->dq, d->dk, d->dv, d->lse, d->workspace};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]);
+    int64_t nq = s->batch * s->seq_q, nk = s->batch * s->seq_k;
+    oracle_errors_init(out->errors);
+    TRY(tensor_make(0, DATA_O, s, nq, s->heads, s->head_dim_v, s->o_stride, &out->o));
+    TRY(tensor_make(0, DATA_DQ, s, nq, s->heads, s->head_dim, s->q_stride, &out->dq));
+    TRY(tensor_make(0, DATA_DK, s, nk, s->kv_heads, s->head_dim, s->k_stride, &out->dk));
+    TRY(tensor_make(0, DATA_DV, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &out->dv));
+    TRY(mem_alloc((size_t)(nq * s->heads) * sizeof(float), "statistics of a check", (void **)&out->lse));
+    memset(out->lse, 0xff, (size_t)(nq * s->heads) * sizeof(float));
+    return STATUS_OK;
+}
+
+static void data_free(struct attention_data *d, struct attention_out out[CHECK_VARIANTS])
+{
+    free(d->q);
+    free(d->k);
+    free(d->v);
+    free(d->d_o);
+    free(d->workspace);
+    for (int i = 0; i < CHECK_VARIANTS; i++) {
+        free(out[i].o);
+        free(out[i].dq);
+        free(out[i].dk);
+        free(out[i].dv);
+        free(out[i].lse);
+    }
 }
 
 static void source_row(void *arg, enum oracle_tensor tensor, int64_t token, int head, float *out)
@@ -160,54 +182,70 @@ static void compare_rows(const void *base, enum dtype dtype, int64_t at, int dim
         oracle_compare(error, (double)dtype_get(dtype, base, at + t), exact[t], plain[t], token, head);
 }
 
-/* Queries of one segment and kv head, and its keys. */
-static enum status compare_segment(const struct attention_data *d, int64_t segment, int kv,
-                                   struct oracle_error errors[ORACLE_OUTPUTS], struct oracle_scale *scale)
+/* The truth about the queries of one segment and kv head, and about its keys. */
+struct truth {
+    struct attention_segment segment;
+    int kv;
+    int64_t n;
+    struct oracle_query *queries;
+    struct oracle_keys keys;
+    double *rows;
+};
+
+static void truth_free(struct truth *truth)
+{
+    free(truth->queries);
+    free(truth->rows);
+    free(truth->keys.dk);
+    free(truth->keys.dv);
+}
+
+static enum status truth_make(const struct attention_data *d, int64_t segment, int kv, struct truth *out,
+                              struct oracle_scale *scale)
 {
     const struct attention_shape *s = &d->shape;
     struct oracle_source source = {.row = source_row, .arg = (void *)(uintptr_t)d};
-    struct attention_segment seg = attention_segment_get(s, segment);
     struct attention_range heads = attention_heads_of(s, kv);
-    int64_t n = seg.seq_q * (heads.end - heads.first), each = 2 * (s->head_dim + s->head_dim_v);
-    struct oracle_query *queries = NULL;
-    struct oracle_keys keys = {0};
-    double *rows = NULL;
-    enum status status = mem_alloc((size_t)n * sizeof *queries, "queries of a check", (void **)&queries);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(n * each) * sizeof(double), "rows of a check", (void **)&rows);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(seg.seq_k * 2 * s->head_dim) * sizeof(double), "dk of a check", (void **)&keys.dk);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(seg.seq_k * 2 * s->head_dim_v) * sizeof(double), "dv of a check", (void **)&keys.dv);
-    for (int64_t a = 0; a < n && status == STATUS_OK; a++)
-        queries[a] = (struct oracle_query){.i = a % seg.seq_q, .head = (int)(heads.first + a / seg.seq_q), .o = rows + a * each,
-                                           .dq = rows + a * each + 2 * s->head_dim_v};
-    if (status == STATUS_OK)
-        status = oracle_run(s, &source, segment, kv, queries, n, &keys, scale);
-    if (status == STATUS_OK)
-        oracle_keys_round(s, seg.seq_k, s->dtype, &keys);
-    for (int64_t a = 0; a < n && status == STATUS_OK; a++) {
-        const struct oracle_query *q = &queries[a];
-        int64_t token = attention_q_token(s, &seg, q->i);
-        compare_rows(d->o, s->dtype, token * s->o_stride + (int64_t)q->head * s->head_dim_v, s->head_dim_v, q->o,
-                     q->o + s->head_dim_v, token, q->head, &errors[ORACLE_O]);
-        compare_rows(d->dq, s->dtype, token * s->q_stride + (int64_t)q->head * s->head_dim, s->head_dim, q->dq,
-                     q->dq + s->head_dim, token, q->head, &errors[ORACLE_DQ]);
-        oracle_compare(&errors[ORACLE_LSE], (double)d->lse[attention_lse_index(s, &seg, q->head, q->i)], q->lse, q->plain_lse,
-                       token, q->head);
+    int64_t each = 2 * (s->head_dim + s->head_dim_v);
+    out->segment = attention_segment_get(s, segment);
+    out->kv = kv;
+    out->n = out->segment.seq_q * (heads.end - heads.first);
+    int64_t keys = out->segment.seq_k;
+    TRY(mem_alloc((size_t)out->n * sizeof *out->queries, "queries of a check", (void **)&out->queries));
+    TRY(mem_alloc((size_t)(out->n * each) * sizeof(double), "rows of a check", (void **)&out->rows));
+    TRY(mem_alloc((size_t)(keys * 2 * s->head_dim) * sizeof(double), "dk of a check", (void **)&out->keys.dk));
+    TRY(mem_alloc((size_t)(keys * 2 * s->head_dim_v) * sizeof(double), "dv of a check", (void **)&out->keys.dv));
+    for (int64_t a = 0; a < out->n; a++)
+        out->queries[a] = (struct oracle_query){.i = a % out->segment.seq_q,
+                                                .head = (int)(heads.first + a / out->segment.seq_q),
+                                                .o = out->rows + a * each,
+                                                .dq = out->rows + a * each + 2 * s->head_dim_v};
+    TRY(oracle_run(s, &source, segment, kv, out->queries, out->n, &out->keys, scale));
+    oracle_keys_round(s, keys, s->dtype, &out->keys);
+    return STATUS_OK;
+}
+
+static void truth_compare(const struct attention_shape *s, const struct truth *truth, struct attention_out *out)
+{
+    const struct attention_segment *seg = &truth->segment;
+    int dim = s->head_dim, dim_v = s->head_dim_v, kv = truth->kv;
+    for (int64_t a = 0; a < truth->n; a++) {
+        const struct oracle_query *q = &truth->queries[a];
+        int64_t token = attention_q_token(s, seg, q->i);
+        compare_rows(out->o, s->dtype, token * s->o_stride + (int64_t)q->head * dim_v, dim_v, q->o, q->o + dim_v, token, q->head,
+                     &out->errors[ORACLE_O]);
+        compare_rows(out->dq, s->dtype, token * s->q_stride + (int64_t)q->head * dim, dim, q->dq, q->dq + dim, token, q->head,
+                     &out->errors[ORACLE_DQ]);
+        oracle_compare(&out->errors[ORACLE_LSE], (double)out->lse[attention_lse_index(s, seg, q->head, q->i)], q->lse,
+                       q->plain_lse, token, q->head);
     }
-    for (int64_t j = 0; j < seg.seq_k && status == STATUS_OK; j++) {
-        int64_t token = attention_k_token(s, &seg, j);
-        compare_rows(d->dk, s->dtype, token * s->k_stride + (int64_t)kv * s->head_dim, s->head_dim, keys.dk + j * s->head_dim,
-                     keys.dk + (seg.seq_k + j) * s->head_dim, token, kv, &errors[ORACLE_DK]);
-        compare_rows(d->dv, s->dtype, token * s->v_stride + (int64_t)kv * s->head_dim_v, s->head_dim_v,
-                     keys.dv + j * s->head_dim_v, keys.dv + (seg.seq_k + j) * s->head_dim_v, token, kv, &errors[ORACLE_DV]);
+    for (int64_t j = 0; j < seg->seq_k; j++) {
+        int64_t token = attention_k_token(s, seg, j), plain = seg->seq_k + j;
+        compare_rows(out->dk, s->dtype, token * s->k_stride + (int64_t)kv * dim, dim, truth->keys.dk + j * dim,
+                     truth->keys.dk + plain * dim, token, kv, &out->errors[ORACLE_DK]);
+        compare_rows(out->dv, s->dtype, token * s->v_stride + (int64_t)kv * dim_v, dim_v, truth->keys.dv + j * dim_v,
+                     truth->keys.dv + plain * dim_v, token, kv, &out->errors[ORACLE_DV]);
     }
-    free(queries);
-    free(rows);
-    free(keys.dk);
-    free(keys.dv);
-    return status;
 }
 
 static void case_text(const struct attention_shape *s, char buf[160])
@@ -218,37 +256,75 @@ static void case_text(const struct attention_shape *s, char buf[160])
                (long long)s->window, s->docs, dtype_name(s->dtype));
 }
 
-static enum status attention_one(const struct attention *attention, uint64_t seed, struct attention_data *d, struct tally *tally)
+static enum status variant_run(const struct attention_data *d, const struct check_variant *variant, struct attention_out *out)
 {
-    struct oracle_error errors[ORACLE_OUTPUTS];
-    struct oracle_scale scale = {0};
     const struct attention_shape *s = &d->shape;
-    char why[256], what[160];
-    TRY(data_make(attention, seed, d));
-    struct attention_args args = {.q = d->q, .k = d->k, .v = d->v, .o = d->o, .lse = d->lse, .d_o = d->d_o, .dq = d->dq,
-                                  .dk = d->dk, .dv = d->dv, .workspace = d->workspace};
-    TRY(attention->forward(s, &args, NULL));
-    TRY(attention->backward(s, &args, NULL));
-    oracle_errors_init(errors);
-    for (int64_t segment = 0; segment < attention_segment_count(s); segment++)
-        for (int kv = 0; kv < s->kv_heads; kv++)
-            TRY(compare_segment(d, segment, kv, errors, &scale));
-    tally->cases++;
-    case_text(s, what);
-    if (!oracle_all_agree(s, errors, &scale, why))
-        tally_wrong(tally, "%.110s: %.140s", what, why);
+    TRY(out_make(s, out));
+    struct attention_args args = {.q = d->q, .k = d->k, .v = d->v, .o = out->o, .lse = out->lse, .d_o = d->d_o, .dq = out->dq,
+                                  .dk = out->dk, .dv = out->dv, .workspace = d->workspace};
+    attention_cpu_use(variant->isa);
+    enum status status = variant->attention->forward(s, &args, NULL);
+    if (status == STATUS_OK)
+        status = variant->attention->backward(s, &args, NULL);
+    attention_cpu_use(-1);
+    out->ran = status == STATUS_OK;
+    return status;
+}
+
+static enum status variants_run(uint64_t seed, struct attention_data *d, struct attention_out *out,
+                                struct check_variant *variants, int n)
+{
+    size_t workspace = 0;
+    for (int i = 0; i < n; i++)
+        for (int backward = 0; backward < 2; backward++) {
+            attention_cpu_use(variants[i].isa);
+            size_t bytes = variants[i].attention->workspace_bytes(&d->shape, backward != 0);
+            attention_cpu_use(-1);
+            workspace = bytes > workspace ? bytes : workspace;
+        }
+    TRY(data_make(seed, workspace, d));
+    for (int i = 0; i < n; i++) {
+        struct verdict verdict = variants[i].attention->supports(&d->shape);
+        if (verdict_ok(&verdict))
+            TRY(tally_status(&variants[i].tally, variant_run(d, &variants[i], &out[i])));
+    }
     return STATUS_OK;
 }
 
-enum status check_attention(const struct attention *attention, uint64_t seed, int rank, int ranks, struct tally *tally)
+static enum status case_run(uint64_t seed, struct attention_data *d, struct attention_out *out, struct check_variant *variants,
+                            int n)
+{
+    struct oracle_scale scale = {0};
+    char why[256], what[160];
+    TRY(variants_run(seed, d, out, variants, n));
+    for (int64_t segment = 0; segment < attention_segment_count(&d->shape); segment++)
+        for (int kv = 0; kv < d->shape.kv_heads; kv++) {
+            struct truth truth = {0};
+            enum status status = truth_make(d, segment, kv, &truth, &scale);
+            for (int i = 0; i < n && status == STATUS_OK; i++)
+                if (out[i].ran)
+                    truth_compare(&d->shape, &truth, &out[i]);
+            truth_free(&truth);
+            TRY(status);
+        }
+    case_text(&d->shape, what);
+    for (int i = 0; i < n; i++) {
+        variants[i].tally.cases += out[i].ran;
+        if (out[i].ran && !oracle_all_agree(&d->shape, out[i].errors, &scale, why))
+            tally_wrong(&variants[i].tally, "%.110s: %.140s", what, why);
+    }
+    return STATUS_OK;
+}
+
+enum status check_attention(struct check_variant *variants, int n, uint64_t seed, int rank, int ranks)
 {
     for (int i = rank; i < ATTENTION_CASES * DTYPE_COUNT; i += ranks) {
         struct attention_data d = {0};
+        struct attention_out out[CHECK_VARIANTS] = {{0}};
         shape_make(&attention_cases[i / DTYPE_COUNT], (enum dtype)(i % DTYPE_COUNT), &d);
-        struct verdict verdict = attention->supports(&d.shape);
-        enum status status = verdict_ok(&verdict) ? attention_one(attention, seed, &d, tally) : STATUS_OK;
-        data_free(&d);
-        TRY(tally_status(tally, status));
+        enum status status = case_run(seed, &d, out, variants, n);
+        data_free(&d, out);
+        TRY(status);
     }
     return STATUS_OK;
 }
@@ -423,30 +499,37 @@ static enum status check_gemm(enum dev_kind dev, uint64_t seed, int rank, int ra
 
 /* ---- rows ---- */
 
-static enum status attention_row(struct bench_env *env, uint64_t seed, const struct attention *attention, const char *variant,
-                                 struct check_report *report)
+/* The CPU kernel is compiled once per instruction set; each one that this machine executes is checked. */
+static int variants_of(enum dev_kind dev, const struct plan *only, struct check_variant out[CHECK_VARIANTS])
 {
-    struct tally tally = {0};
-    char what[192];
-    text_print(what, sizeof what, "attention %s%s%s: masks, windows, groups, documents, lengths 0 to 1023, fp32 bf16 fp16", attention->name,
-               variant[0] != '\0' ? " " : "", variant);
-    TRY(check_attention(attention, seed, comm_rank(env->world), comm_size(env->world), &tally));
-    return check_row_add(env, report, "kernel", what, &tally, true);
+    int n = 0;
+    for (int i = 0; attentions[i] != NULL; i++) {
+        const struct attention *attention = attentions[i];
+        if (attention->dev != dev || (only != NULL && strcmp(only->attention, attention->name) != 0))
+            continue;
+        if (strcmp(attention->name, "cpu") != 0 && n < CHECK_VARIANTS)
+            out[n++] = (struct check_variant){.attention = attention, .isa = -1};
+        for (int isa = 0; strcmp(attention->name, "cpu") == 0 && attention_cpu_isa(isa) != NULL && n < CHECK_VARIANTS; isa++)
+            out[n++] = (struct check_variant){.attention = attention, .isa = isa};
+    }
+    return n;
 }
 
-/* The CPU kernel is compiled once per instruction set; each one that this machine executes is checked. */
-static enum status attention_rows(struct bench_env *env, uint64_t seed, const struct attention *attention,
-                                  struct check_report *report)
+static enum status attention_rows(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
 {
-    if (strcmp(attention->name, "cpu") != 0)
-        return attention_row(env, seed, attention, "", report);
-    enum status status = STATUS_OK;
-    for (int isa = 0; attention_cpu_isa(isa) != NULL && status == STATUS_OK; isa++) {
-        attention_cpu_use(isa);
-        status = attention_row(env, seed, attention, attention_cpu_isa(isa)->name, report);
+    struct check_variant variants[CHECK_VARIANTS];
+    int n = variants_of(dev_kind_of(env->dev), only, variants);
+    char what[192];
+    if (n == 0 && only != NULL)
+        return check_row_waive(report, "kernel", only->attention, RULE_NOT_MEASURED, "no attention kernel here has this name");
+    enum status status = check_attention(variants, n, seed, comm_rank(env->world), comm_size(env->world));
+    TRY(group_agree(env, status));
+    for (int i = 0; i < n; i++) {
+        text_print(what, sizeof what, "attention %s%s%s: masks, documents, lengths 0 to 1023", variants[i].attention->name,
+                   variants[i].isa >= 0 ? " " : "", variants[i].isa >= 0 ? attention_cpu_isa(variants[i].isa)->name : "");
+        TRY(check_row_add(env, report, "kernel", what, &variants[i].tally, true));
     }
-    attention_cpu_use(-1);
-    return status;
+    return STATUS_OK;
 }
 
 /* Kernels of devices that are not this one. */
@@ -468,20 +551,12 @@ static enum status kernels_run(struct bench_env *env, uint64_t seed, const struc
 {
     enum dev_kind dev = dev_kind_of(env->dev);
     int rank = comm_rank(env->world), ranks = comm_size(env->world);
-    bool found = false;
-    for (int i = 0; attentions[i] != NULL; i++) {
-        if (attentions[i]->dev != dev || (only != NULL && strcmp(only->attention, attentions[i]->name) != 0))
-            continue;
-        found = true;
-        TRY(attention_rows(env, seed, attentions[i], report));
-    }
-    if (only != NULL && !found)
-        TRY(check_row_waive(report, "kernel", only->attention, RULE_NOT_MEASURED, "no attention kernel here has this name"));
+    TRY(attention_rows(env, seed, only, report));
     struct tally copy = {0}, gemm = {0};
     TRY(check_copy(dev, seed, rank, ranks, &copy));
-    TRY(check_row_add(env, report, "kernel", "copy that changes the layout, and sums of copies", &copy, true));
+    TRY(check_row_add(env, report, "kernel", "copy with change of layout, sums of copies", &copy, true));
     TRY(check_gemm(dev, seed, rank, ranks, &gemm));
-    TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed, fp32 bf16 fp16", &gemm, true));
+    TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed", &gemm, true));
     return only == NULL ? waive_devices(env, report) : STATUS_OK;
 }
 

@@ -26,8 +26,14 @@ enum status check_row_add(struct bench_env *env, struct check_report *report, co
 enum status check_row_waive(struct check_report *report, const char *area, const char *what, enum rule rule, const char *why);
 
 /* ---- check_kernels.c ---- */
-/* Every shape for one kernel, the shapes shared out among `ranks`. */
-enum status check_attention(const struct attention *attention, uint64_t seed, int rank, int ranks, struct tally *tally);
+enum { CHECK_VARIANTS = 8 };
+struct check_variant {
+    const struct attention *attention;
+    int isa; /* for attention_cpu_use; -1: does not apply */
+    struct tally tally;
+};
+/* Every shape for each of n kernels, the shapes shared out among `ranks`. */
+enum status check_attention(struct check_variant *variants, int n, uint64_t seed, int rank, int ranks);
 
 /* ---- check_transport.c ---- */
 enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *tally);

@@ -297,8 +297,11 @@ static enum status plan_row(struct bench_env *env, uint64_t seed, const struct p
     }
     group_close(&group);
     TRY(status);
-    text_print(what, sizeof what, "%s sp=%d %s %s chunks=%s: layer forward and backward; padding, documents, windows, kv copies",
-               plan_method_name(base->method), base->sp, base->exchange, base->attention, only != NULL ? "as asked" : "1,2,3");
+    char chunks[16] = "1,2,3";
+    if (only != NULL)
+        text_print(chunks, sizeof chunks, "%d", space.chunks[0]);
+    text_print(what, sizeof what, "%s sp=%d %s %s chunks=%s", plan_method_name(base->method), base->sp, base->exchange,
+               base->attention, chunks);
     return check_row_add(env, report, "plan", what, &tally, false);
 }
 

@@ -216,8 +216,8 @@ static enum status transport_row(struct bench_env *env, uint64_t seed, struct co
 {
     struct tally tally = {0};
     char what[192];
-    text_print(what, sizeof what, "%s: every collective, 0 bytes to 300 kB, whole job%s", comm_transport(job),
-               comm_size(job) >= 4 && comm_size(job) % 2 == 0 ? " and groups" : "");
+    text_print(what, sizeof what, "%s: every collective%s", comm_transport(job),
+               comm_size(job) >= 4 && comm_size(job) % 2 == 0 ? ", job and groups" : "");
     TRY(tally_status(&tally, try_groups(job, seed, &tally)));
     return check_row_add(env, report, "transport", what, &tally, false);
 }

@@ -5,7 +5,7 @@
 #include "bench/bench.h"
 #include "bench/data.h"
 #include "bench/group.h"
-#include "bench/pool.h"
+#include "bench/rotation.h"
 #include "kernels/attention.h"
 
 enum { SUBJECT_SYNC_US = 600 * 1000 * 1000 };

@@ -16,7 +16,7 @@ struct buffers {
 
 struct subject {
     struct bench_env *env;
-    struct pool pool;
+    struct rotation rotation;
     struct dev_queue *queue;
     const struct attention *attention;
     struct attention_shape shape;
@@ -93,7 +93,7 @@ static void attention_destroy(void *state)
     struct subject *s = state;
     if (s == NULL)
         return;
-    for (int i = 0; s->copies != NULL && i < s->pool.n; i++) {
+    for (int i = 0; s->copies != NULL && i < s->rotation.n; i++) {
         void *all[] = {s->copies[i].q,   s->copies[i].k,  s->copies[i].v,  s->copies[i].o,  s->copies[i].lse,
                        s->copies[i].d_o, s->copies[i].dq, s->copies[i].dk, s->copies[i].dv};
         for (size_t b = 0; b < sizeof all / sizeof all[0]; b++)
@@ -187,8 +187,8 @@ static enum status build(struct subject *s)
         workspace = s->attention->workspace_bytes(&s->shape, true);
     TRY(dev_queue_create(s->env->dev, &s->queue));
     TRY(dev_alloc(s->env->dev, workspace, "attention workspace", &s->workspace));
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *s->copies, "buffers", (void **)&s->copies));
-    for (int i = 0; i < s->pool.n; i++) {
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->copies, "buffers", (void **)&s->copies));
+    for (int i = 0; i < s->rotation.n; i++) {
         TRY(copy_alloc(s, &s->copies[i]));
         if (s->direction == PROBLEM_BACKWARD) /* which starts from a forward's outputs */
             TRY(attention_run(s, &s->copies[i], false));
@@ -220,7 +220,7 @@ static enum status attention_create(const struct bench_case *c, struct bench_env
     subject_kernel_name(s->attention, s->kernel);
     enum status status = group_agree(env, subject_attention_shape(&timed.problem, sp, rank, &s->shape, &s->cu));
     if (status == STATUS_OK)
-        status = pool_open(env, c->buffers, copy_bytes(s), &s->pool);
+        status = rotation_open(env, c->buffers, copy_bytes(s), &s->rotation);
     if (status == STATUS_OK)
         status = group_agree(env, build(s));
     if (status != STATUS_OK) {
@@ -234,7 +234,7 @@ static enum status attention_create(const struct bench_case *c, struct bench_env
 static enum status attention_iterate(void *state, int iteration)
 {
     struct subject *s = state;
-    const struct buffers *b = &s->copies[pool_pick(&s->pool, iteration)];
+    const struct buffers *b = &s->copies[rotation_pick(&s->rotation, iteration)];
     if (s->direction & PROBLEM_FORWARD)
         TRY(attention_run(s, b, false));
     if (s->direction & PROBLEM_BACKWARD)
@@ -246,8 +246,8 @@ static enum status attention_iterate(void *state, int iteration)
 static enum status attention_poison(void *state)
 {
     struct subject *s = state;
-    for (int k = 1; k <= s->pool.n; k++) {
-        const struct buffers *b = &s->copies[(s->pool.last + k) % s->pool.n];
+    for (int k = 1; k <= s->rotation.n; k++) {
+        const struct buffers *b = &s->copies[(s->rotation.last + k) % s->rotation.n];
         if (s->direction & PROBLEM_FORWARD) {
             TRY(dev_fill(s->queue, b->o, 0xff, (size_t)row_bytes(s, false, true)));
             TRY(dev_fill(s->queue, b->lse, 0xff, (size_t)lse_bytes(s)));
@@ -264,7 +264,7 @@ static enum status attention_poison(void *state)
 static enum status attention_verify(void *state, bool *ok, char why[256])
 {
     struct subject *s = state;
-    const struct buffers *b = &s->copies[s->pool.last];
+    const struct buffers *b = &s->copies[s->rotation.last];
     struct spot spot = {.shape = &s->shape,
                         .seed = s->seed,
                         .padded = s->padded,
@@ -298,7 +298,7 @@ static double attention_whole_us(void *state, double timed_us)
 
 static void attention_note(void *state, json_t *conditions)
 {
-    pool_note(&((struct subject *)state)->pool, conditions);
+    rotation_note(&((struct subject *)state)->rotation, conditions);
 }
 
 const struct bench_subject subject_attention = {

@@ -21,13 +21,13 @@ struct collective {
     enum op op;
     struct bench_env *env;
     struct group group;
-    struct pool pool;
+    struct rotation rotation;
     struct dev_queue *queue;
     uint64_t seed;
     enum dtype dtype;
     int64_t block;          /* bytes per rank */
     int64_t send_bytes, recv_bytes, scratch_bytes;
-    char **send, **recv;    /* [pool.n]; recv NULL when in place */
+    char **send, **recv;    /* [rotation.n]; recv NULL when in place */
     void *scratch;
 };
 
@@ -121,7 +121,7 @@ static void collective_destroy(void *state)
     struct collective *s = state;
     if (s == NULL)
         return;
-    for (int i = 0; i < s->pool.n; i++) {
+    for (int i = 0; i < s->rotation.n; i++) {
         if (s->send != NULL)
             dev_free(s->env->dev, s->send[i]);
         if (s->recv != NULL)
@@ -138,11 +138,11 @@ static void collective_destroy(void *state)
 static enum status buffers_alloc(struct collective *s)
 {
     struct dev *dev = s->env->dev;
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *s->send, "buffers", (void **)&s->send));
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *s->recv, "buffers", (void **)&s->recv));
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->send, "buffers", (void **)&s->send));
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->recv, "buffers", (void **)&s->recv));
     TRY(dev_queue_create(dev, &s->queue));
     TRY(dev_alloc(dev, (size_t)s->scratch_bytes, "scratch of a collective", &s->scratch));
-    for (int i = 0; i < s->pool.n; i++) {
+    for (int i = 0; i < s->rotation.n; i++) {
         TRY(dev_alloc(dev, (size_t)s->send_bytes, "send buffer", (void **)&s->send[i]));
         TRY(dev_alloc(dev, (size_t)s->recv_bytes, "receive buffer", (void **)&s->recv[i]));
         send_fill(s, s->send[i]);
@@ -158,7 +158,7 @@ static enum status collective_create(const struct bench_case *c, struct bench_en
     enum status status = group_open(env, c->plan.sp, &s->group);
     if (status == STATUS_OK) {
         sizes_set(s);
-        status = pool_open(env, c->buffers, s->send_bytes + s->recv_bytes, &s->pool);
+        status = rotation_open(env, c->buffers, s->send_bytes + s->recv_bytes, &s->rotation);
     }
     if (status == STATUS_OK)
         status = group_agree(env, buffers_alloc(s));
@@ -174,7 +174,7 @@ static enum status collective_iterate(void *state, int iteration)
 {
     struct collective *s = state;
     struct comm *comm = s->group.comm;
-    int i = pool_pick(&s->pool, iteration), size = s->group.size, rank = s->group.rank;
+    int i = rotation_pick(&s->rotation, iteration), size = s->group.size, rank = s->group.rank;
     int64_t elems = s->block / dtype_bytes(s->dtype);
     enum status status = STATUS_OK;
     switch (s->op) {
@@ -202,8 +202,8 @@ static enum status collective_iterate(void *state, int iteration)
 static enum status collective_poison(void *state)
 {
     struct collective *s = state;
-    for (int k = 1; k <= s->pool.n; k++) {
-        int i = (s->pool.last + k) % s->pool.n;
+    for (int k = 1; k <= s->rotation.n; k++) {
+        int i = (s->rotation.last + k) % s->rotation.n;
         if (s->op == ALLREDUCE)
             send_fill(s, s->send[i]);
         else
@@ -234,7 +234,7 @@ static bool sums_right(const struct collective *s, const void *got, int64_t firs
 static enum status collective_verify(void *state, bool *ok, char why[256])
 {
     struct collective *s = state;
-    int i = s->pool.last, base = s->group.index * s->group.size, me = base + s->group.rank;
+    int i = s->rotation.last, base = s->group.index * s->group.size, me = base + s->group.rank;
     int left = base + (s->group.rank + s->group.size - 1) % s->group.size;
     *ok = true;
     if (s->op == ALLREDUCE)
@@ -262,7 +262,7 @@ static const char *collective_transport(void *state)
 
 static void collective_note(void *state, json_t *conditions)
 {
-    pool_note(&((struct collective *)state)->pool, conditions);
+    rotation_note(&((struct collective *)state)->rotation, conditions);
 }
 
 const struct bench_subject subject_collective = {

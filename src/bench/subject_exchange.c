@@ -24,7 +24,7 @@ struct move {
     enum exchange_direction to;
     bool of_kv, backward;
     int heads, local, dim;
-    char **seq, **head; /* [pool.n] */
+    char **seq, **head; /* [rotation.n] */
 };
 
 /* One call of the exchange: tensors of moves first..first+n, with the heads of a chunk. */
@@ -36,7 +36,7 @@ struct call {
 struct subject {
     struct bench_env *env;
     struct group group;
-    struct pool pool;
+    struct rotation rotation;
     struct dev_queue *queue;
     const struct exchange *exchange;
     void *exchange_state;
@@ -169,7 +169,7 @@ static void buffers_free(struct subject *s)
 {
     for (int m = 0; m < s->nmoves; m++) {
         struct move *move = &s->moves[m];
-        for (int i = 0; i < s->pool.n; i++) {
+        for (int i = 0; i < s->rotation.n; i++) {
             if (move->seq != NULL && move->seq[i] != NULL)
                 s->exchange->free(s->exchange_state, move->seq[i]);
             if (move->head != NULL && move->head[i] != NULL)
@@ -207,9 +207,9 @@ static int64_t head_bytes(const struct subject *s, const struct move *move)
 static enum status move_alloc(struct subject *s, struct move *move)
 {
     const char *name = data_tensor_name(move->tensor);
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *move->seq, "buffers", (void **)&move->seq));
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *move->head, "buffers", (void **)&move->head));
-    for (int i = 0; i < s->pool.n; i++) {
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *move->seq, "buffers", (void **)&move->seq));
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *move->head, "buffers", (void **)&move->head));
+    for (int i = 0; i < s->rotation.n; i++) {
         TRY(s->exchange->alloc(s->exchange_state, (size_t)seq_bytes(s, move), name, (void **)&move->seq[i]));
         TRY(s->exchange->alloc(s->exchange_state, (size_t)head_bytes(s, move), name, (void **)&move->head[i]));
     }
@@ -254,7 +254,7 @@ static enum status build(struct subject *s, const struct bench_case *c)
     for (int m = 0; m < s->nmoves; m++)
         TRY(move_alloc(s, &s->moves[m]));
     for (int m = 0; m < s->nmoves; m++)
-        for (int i = 0; i < s->pool.n; i++) {
+        for (int i = 0; i < s->rotation.n; i++) {
             struct data_side seq, head;
             move_sides(s, m, i, &seq, &head);
             data_fill(s->seed, s->moves[m].tensor, s->moves[m].to == EXCHANGE_TO_HEADS ? &seq : &head);
@@ -275,7 +275,7 @@ static enum status exchange_create(const struct bench_case *c, struct bench_env 
         bytes += seq_bytes(s, &s->moves[m]) + head_bytes(s, &s->moves[m]);
     enum status status = group_open(env, c->plan.sp, &s->group);
     if (status == STATUS_OK)
-        status = pool_open(env, c->buffers, bytes, &s->pool);
+        status = rotation_open(env, c->buffers, bytes, &s->rotation);
     if (status == STATUS_OK)
         status = group_agree(env, s->exchange->create(&s->shape, s->group.comm, &s->exchange_state));
     if (status == STATUS_OK)
@@ -306,7 +306,7 @@ static struct exchange_tensor tensor_of(const struct subject *s, const struct ca
 static enum status exchange_iterate(void *state, int iteration)
 {
     struct subject *s = state;
-    int copy = pool_pick(&s->pool, iteration);
+    int copy = rotation_pick(&s->rotation, iteration);
     for (int i = 0; i < s->ncalls; i++) {
         struct exchange_tensor tensors[EXCHANGE_TENSORS_MAX];
         for (int t = 0; t < s->calls[i].n; t++)
@@ -320,8 +320,8 @@ static enum status exchange_iterate(void *state, int iteration)
 static enum status exchange_poison(void *state)
 {
     struct subject *s = state;
-    for (int k = 1; k <= s->pool.n; k++) {
-        int copy = (s->pool.last + k) % s->pool.n;
+    for (int k = 1; k <= s->rotation.n; k++) {
+        int copy = (s->rotation.last + k) % s->rotation.n;
         for (int m = 0; m < s->nmoves; m++) {
             const struct move *move = &s->moves[m];
             bool to_heads = move->to == EXCHANGE_TO_HEADS;
@@ -341,7 +341,7 @@ static enum status exchange_verify(void *state, bool *ok, char why[256])
         bool to_heads = move->to == EXCHANGE_TO_HEADS;
         struct data_side seq, head;
         struct data_errors errors;
-        move_sides(s, m, s->pool.last, &seq, &head);
+        move_sides(s, m, s->rotation.last, &seq, &head);
         data_compare(s->seed, move->tensor, to_heads ? &head : &seq,
                      !to_heads && move->of_kv ? exchange_copies(move->heads, s->group.size) : 1, &errors);
         *ok = data_verdict(&errors, move->tensor, to_heads ? "by heads" : "by tokens", why);
@@ -362,7 +362,7 @@ static const char *exchange_transport(void *state)
 
 static void exchange_note(void *state, json_t *conditions)
 {
-    pool_note(&((struct subject *)state)->pool, conditions);
+    rotation_note(&((struct subject *)state)->rotation, conditions);
 }
 
 const struct bench_subject subject_exchange = {

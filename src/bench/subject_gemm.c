@@ -14,12 +14,12 @@ enum { SPOTS = 16, SLICE = 256 };
 
 struct subject {
     struct bench_env *env;
-    struct pool pool;
+    struct rotation rotation;
     struct dev_queue *queue;
     struct gemm_shape shape;
     uint64_t seed;
     int rank, verified;
-    void **a, **b; /* [pool.n] */
+    void **a, **b; /* [rotation.n] */
     float **c;
     void *workspace;
 };
@@ -64,7 +64,7 @@ static void gemm_destroy(void *state)
     struct subject *s = state;
     if (s == NULL)
         return;
-    for (int i = 0; i < s->pool.n; i++) {
+    for (int i = 0; i < s->rotation.n; i++) {
         if (s->a != NULL)
             dev_free(s->env->dev, s->a[i]);
         if (s->b != NULL)
@@ -110,10 +110,10 @@ static enum status build(struct subject *s)
     const struct gemm_shape *g = &s->shape;
     TRY(dev_queue_create(dev, &s->queue));
     TRY(dev_alloc(dev, gemm_workspace(dev_kind_of(dev), g), "gemm workspace", &s->workspace));
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *s->a, "buffers", (void **)&s->a));
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *s->b, "buffers", (void **)&s->b));
-    TRY(mem_alloc((size_t)s->pool.n * sizeof *s->c, "buffers", (void **)&s->c));
-    for (int i = 0; i < s->pool.n; i++) {
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->a, "buffers", (void **)&s->a));
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->b, "buffers", (void **)&s->b));
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->c, "buffers", (void **)&s->c));
+    for (int i = 0; i < s->rotation.n; i++) {
         TRY(dev_alloc(dev, (size_t)bytes_of(s, g->m * g->k), "a", &s->a[i]));
         TRY(dev_alloc(dev, (size_t)bytes_of(s, g->k * g->n), "b", &s->b[i]));
         TRY(dev_alloc(dev, (size_t)(g->m * g->n) * sizeof(float), "c", (void **)&s->c[i]));
@@ -128,7 +128,7 @@ static enum status gemm_create(const struct bench_case *c, struct bench_env *env
     struct subject *s = NULL;
     TRY(group_agree(env, mem_alloc(sizeof *s, "a gemm", (void **)&s)));
     *s = (struct subject){.env = env, .seed = c->seed, .rank = comm_rank(env->world), .shape = shape_of(c)};
-    enum status status = pool_open(env, c->buffers, bytes_of(s, c->m * c->k + c->k * c->n) + c->m * c->n * 4, &s->pool);
+    enum status status = rotation_open(env, c->buffers, bytes_of(s, c->m * c->k + c->k * c->n) + c->m * c->n * 4, &s->rotation);
     if (status == STATUS_OK)
         status = group_agree(env, build(s));
     if (status != STATUS_OK) {
@@ -142,7 +142,7 @@ static enum status gemm_create(const struct bench_case *c, struct bench_env *env
 static enum status gemm_iterate(void *state, int iteration)
 {
     struct subject *s = state;
-    int i = pool_pick(&s->pool, iteration);
+    int i = rotation_pick(&s->rotation, iteration);
     TRY(gemm_run(dev_kind_of(s->env->dev), &s->shape, s->a[i], s->b[i], s->c[i], s->workspace, s->queue));
     return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
 }
@@ -150,8 +150,8 @@ static enum status gemm_iterate(void *state, int iteration)
 static enum status gemm_poison(void *state)
 {
     struct subject *s = state;
-    for (int k = 1; k <= s->pool.n; k++)
-        TRY(dev_fill(s->queue, s->c[(s->pool.last + k) % s->pool.n], 0xff, (size_t)(s->shape.m * s->shape.n) * sizeof(float)));
+    for (int k = 1; k <= s->rotation.n; k++)
+        TRY(dev_fill(s->queue, s->c[(s->rotation.last + k) % s->rotation.n], 0xff, (size_t)(s->shape.m * s->shape.n) * sizeof(float)));
     return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
@@ -166,7 +166,7 @@ static enum status gemm_verify(void *state, bool *ok, char why[256])
     for (int spot = 0; spot < SPOTS && *ok; spot++) {
         int64_t row = spot == 0 ? 0 : spot == 1 ? g->m - 1 : rng_below(&rng, g->m);
         int64_t col = spot == 0 ? 0 : spot == 1 ? g->n - 1 : rng_below(&rng, g->n);
-        double want = 0, size = 0, got = (double)s->c[s->pool.last][row * g->n + col];
+        double want = 0, size = 0, got = (double)s->c[s->rotation.last][row * g->n + col];
         for (int64_t i = 0; i < g->k; i++) {
             double term = element(s, DATA_A, row, i) * element(s, DATA_B, i, col);
             want += term;
@@ -188,7 +188,7 @@ static const char *kernel(void *state)
 
 static void gemm_note(void *state, json_t *conditions)
 {
-    pool_note(&((struct subject *)state)->pool, conditions);
+    rotation_note(&((struct subject *)state)->rotation, conditions);
 }
 
 const struct bench_subject subject_gemm = {

@@ -20,9 +20,9 @@ enum { PHASES_MAX = 4096 };
 struct subject {
     struct bench_env *env;
     struct group group;
-    struct pool pool;
+    struct rotation rotation;
     struct dev_queue *queue;
-    struct exec **execs; /* [pool.n] */
+    struct exec **execs; /* [rotation.n] */
     struct attention_shape shape;
     int64_t *cu;
     struct problem problem; /* as timed */
@@ -117,7 +117,7 @@ static void layer_destroy(void *state)
     struct subject *s = state;
     if (s == NULL)
         return;
-    for (int i = 0; s->execs != NULL && i < s->pool.n; i++)
+    for (int i = 0; s->execs != NULL && i < s->rotation.n; i++)
         exec_destroy(s->execs[i]);
     free(s->execs);
     for (int p = 0; p < 3; p++)
@@ -164,15 +164,15 @@ static enum status execs_open(struct subject *s, const struct bench_case *c, con
     struct exec *first = NULL;
     enum status status = group_agree(s->env, exec_open(s, plan, &first));
     if (status == STATUS_OK)
-        status = pool_open(s->env, c->buffers, exec_bytes(first), &s->pool);
+        status = rotation_open(s->env, c->buffers, exec_bytes(first), &s->rotation);
     if (status == STATUS_OK)
-        status = group_agree(s->env, mem_alloc((size_t)s->pool.n * sizeof *s->execs, "layers", (void **)&s->execs));
+        status = group_agree(s->env, mem_alloc((size_t)s->rotation.n * sizeof *s->execs, "layers", (void **)&s->execs));
     if (status != STATUS_OK) {
         exec_destroy(first);
         return status;
     }
     s->execs[0] = first;
-    for (int i = 1; i < s->pool.n; i++)
+    for (int i = 1; i < s->rotation.n; i++)
         TRY(group_agree(s->env, exec_open(s, plan, &s->execs[i])));
     return STATUS_OK;
 }
@@ -234,7 +234,7 @@ static void times_add(struct subject *s, struct exec *exec)
 static enum status layer_iterate(void *state, int iteration)
 {
     struct subject *s = state;
-    struct exec *exec = s->execs[pool_pick(&s->pool, iteration)];
+    struct exec *exec = s->execs[rotation_pick(&s->rotation, iteration)];
     s->last = (struct exec_times){0};
     if (s->problem.direction & PROBLEM_FORWARD) {
         TRY(exec_forward(exec, s->queue));
@@ -257,8 +257,8 @@ static enum status layer_iterate(void *state, int iteration)
 static enum status layer_poison(void *state)
 {
     struct subject *s = state;
-    for (int k = 1; k <= s->pool.n; k++) {
-        const struct exec_tensors *t = exec_tensors(s->execs[(s->pool.last + k) % s->pool.n]);
+    for (int k = 1; k <= s->rotation.n; k++) {
+        const struct exec_tensors *t = exec_tensors(s->execs[(s->rotation.last + k) % s->rotation.n]);
         if (s->problem.direction & PROBLEM_FORWARD)
             TRY(dev_fill(s->queue, t->o, 0xff, t->o_bytes));
         if (s->problem.direction & PROBLEM_BACKWARD) {
@@ -273,7 +273,7 @@ static enum status layer_poison(void *state)
 static enum status layer_verify(void *state, bool *ok, char why[256])
 {
     struct subject *s = state;
-    const struct exec_tensors *t = exec_tensors(s->execs[s->pool.last]);
+    const struct exec_tensors *t = exec_tensors(s->execs[s->rotation.last]);
     char other[256];
     bool same = true;
     struct spot spot = {.shape = &s->shape,
@@ -329,7 +329,7 @@ static void layer_note(void *state, json_t *conditions)
     struct subject *s = state;
     const double scales[] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out};
     int n = s->nphases < PHASES_MAX ? s->nphases : PHASES_MAX;
-    pool_note(&s->pool, conditions);
+    rotation_note(&s->rotation, conditions);
     if (s->scale > 1)
         json_object_set_new(conditions, "scaled_by", json_string(s->uniform ? "heads" : "phases"));
     for (int p = 0; p < 3 && n > 0; p++)

@@ -1,5 +1,5 @@
-/* bench/pool.c -- hot or cold. */
-#include "bench/pool.h"
+/* bench/rotation.c -- hot or cold. */
+#include "bench/rotation.h"
 
 #include "base/mem.h"
 #include "bench/group.h"
@@ -10,7 +10,7 @@
 enum { COPIES_MAX = 4096 };
 
 /* Of CPU 0, from sysfs ("32768K"), else from the C library; a machine that tells neither is taken to have 32 MiB. */
-int64_t pool_cache_bytes(void)
+int64_t rotation_cache_bytes(void)
 {
     static const char *const files[] = {"/sys/devices/system/cpu/cpu0/cache/index3/size",
                                         "/sys/devices/system/cpu/cpu0/cache/index2/size"};
@@ -28,36 +28,36 @@ int64_t pool_cache_bytes(void)
     return bytes > 0 ? bytes : (int64_t)32 * 1024 * 1024;
 }
 
-enum status pool_open(struct bench_env *env, enum bench_buffers buffers, int64_t bytes, struct pool *out)
+enum status rotation_open(struct bench_env *env, enum bench_buffers buffers, int64_t bytes, struct rotation *out)
 {
-    struct pool pool = {.n = 1, .bytes = bytes, .cache_bytes = pool_cache_bytes()};
+    struct rotation rotation = {.n = 1, .bytes = bytes, .cache_bytes = rotation_cache_bytes()};
     int64_t wanted = 1, allowed = 1, available = 0, each = bytes > 0 ? bytes : 1, n = 1;
     if (buffers == BENCH_COLD) {
         TRY(group_agree(env, mem_available(&available)));
-        wanted = (3 * pool.cache_bytes + each - 1) / each;
+        wanted = (3 * rotation.cache_bytes + each - 1) / each;
         allowed = available / 2 / comm_size(env->world) / each; /* a case takes half of what is there, at most */
         n = wanted < allowed ? wanted : allowed;
         n = n < 1 ? 1 : n > COPIES_MAX ? COPIES_MAX : n;
     }
     TRY(group_min(env, n, &n));
-    pool.n = (int)n;
-    pool.capped = n < wanted;
-    *out = pool;
+    rotation.n = (int)n;
+    rotation.capped = n < wanted;
+    *out = rotation;
     return STATUS_OK;
 }
 
-int pool_pick(struct pool *pool, int iteration)
+int rotation_pick(struct rotation *rotation, int iteration)
 {
-    pool->last = iteration % pool->n;
-    return pool->last;
+    rotation->last = iteration % rotation->n;
+    return rotation->last;
 }
 
-void pool_note(const struct pool *pool, json_t *conditions)
+void rotation_note(const struct rotation *rotation, json_t *conditions)
 {
-    json_object_set_new(conditions, "copies", json_integer(pool->n));
-    json_object_set_new(conditions, "copy_bytes", json_integer(pool->bytes));
-    if (pool->n > 1 || pool->capped)
-        json_object_set_new(conditions, "cache_bytes", json_integer(pool->cache_bytes));
-    if (pool->capped)
+    json_object_set_new(conditions, "copies", json_integer(rotation->n));
+    json_object_set_new(conditions, "copy_bytes", json_integer(rotation->bytes));
+    if (rotation->n > 1 || rotation->capped)
+        json_object_set_new(conditions, "cache_bytes", json_integer(rotation->cache_bytes));
+    if (rotation->capped)
         json_object_set_new(conditions, "copies_capped", json_true());
 }
