@@ -43,7 +43,7 @@ struct plan {
     char attention[PLAN_NAME]; /* a name from attentions[], or a target's class when nothing stands in for it here */
     int chunks;                /* head groups per rank whose exchange and attention alternate; 1 = no chunking */
     int zero_stage;            /* 0..3 */
-    int64_t micro_batch, accumulate;
+    int64_t micro_batch, accumulate; /* micro_batch: the problem's batch, which is what shapes follow */
     enum plan_checkpointing checkpointing;
     enum plan_offload offload;
     enum plan_loss loss;
@@ -88,7 +88,9 @@ struct plan_space {
     enum plan_loss loss[PLAN_LOSS_COUNT];
 };
 
-/* sp = 0 entries: every divisor of world, illegal ones included so that they can be explained. Stops at the first non-OK. */
+/* nsp = 0: every divisor of world, illegal ones included so that they can be explained; an sp that no plan can use (heads, KV, world,
+ * length) is visited once, not once per combination of the rest. dp_shard = world / sp, dp_replicate = 1, micro_batch = batch.
+ * Ascending in sp as listed. Stops at the first non-OK, and returns it. */
 typedef enum status (*plan_visit)(void *arg, const struct plan *plan, const struct verdict *verdict);
 enum status plan_enumerate(const struct problem *problem, const struct plan_space *space, plan_visit visit, void *arg);
 

@@ -41,10 +41,12 @@ void problem_from_model(const struct model *model, int64_t seq, int world, struc
 enum status problem_check(const struct problem *problem);
 int64_t problem_padded(const struct problem *problem, int sp); /* ceil(seq / sp) * sp */
 int problem_dim_v(const struct problem *problem);
-/* `none`, `fixed:8k`, or a file of lengths (one per line): fills docs and doc_len for this seq. */
+/* `none`, `fixed:8k`, or a file of lengths (one per line): fills docs and doc_len for this seq. Lengths that sum to less are
+ * repeated, those that sum to more are cut at seq; both with a warning. Nothing changes on failure. */
 enum status problem_set_docs(struct problem *problem, const char *docs);
 /* cu[*out_docs + 1] offsets of every document of `batch` rows of `padded` tokens each; padding and row ends are boundaries.
- * For an unpacked problem *out_docs is 0 and cu is NULL. free() cu. */
+ * For an unpacked problem *out_docs is 0 and cu is NULL, unless its mask is full and it has padding, which then is a document of
+ * its own (a causal mask hides padding by itself). free() cu. */
 enum status problem_offsets(const struct problem *problem, int64_t padded, int64_t **cu, int *out_docs);
 
 #endif

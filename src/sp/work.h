@@ -1,11 +1,13 @@
 /* sp/work.h -- what a step costs, as pure functions of (model, problem, plan, target): bytes, FLOPs, memory by term.
  *
  * Reports, models, tuner and harness all use these. Bytes and FLOPs are per rank. docs/models.md derives every formula; the
- * sources are named in work_*.c. s = B * S/P local tokens, N = P (sp), W = world.
+ * sources are named in work_*.c. s = B * S/P local tokens, N = P (sp), W = world. B is the problem's batch, S its length padded for
+ * P; plans and problems are those that plan_check and problem_check accept.
  */
 #ifndef SPTUNE_SP_WORK_H
 #define SPTUNE_SP_WORK_H
 
+#include "base/dev.h"
 #include "model/model.h"
 #include "sp/plan.h"
 #include "sp/problem.h"
@@ -72,6 +74,9 @@ struct work_memory {
  * CUDA when this build does not know it. */
 void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_memory *out);
+/* The same on a device of another kind than the exchange's: a plan measured on a stand-in, made for a machine that is not here. */
+void work_memory_on(const struct model *model, const struct problem *problem, const struct plan *plan,
+                    const struct target *target, enum dev_kind dev, struct work_memory *out);
 
 enum work_fit { WORK_FITS, WORK_MEASURE_FIRST, WORK_DOES_NOT_FIT }; /* <= 80 %, <= 95 %, above */
 enum work_fit work_fit(int64_t peak_bytes, int64_t limit_bytes);

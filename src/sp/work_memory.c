@@ -32,6 +32,7 @@ struct sizes {
     double group;           /* G */
     const char *class;      /* of the attention, NULL: none */
     int class_index;
+    enum dev_kind dev;
 };
 
 struct build {
@@ -59,20 +60,15 @@ static void add(struct build *build, enum phase phase, const char *name, double 
     build->phase[out->n++] = phase;
 }
 
-static bool on_cpu(const struct plan *plan)
-{
-    const struct exchange *exchange = exchange_find(plan->exchange);
-    return exchange != NULL && exchange->dev == DEV_CPU;
-}
-
 static void sizes_fill(const struct model *model, const struct problem *problem, const struct plan *plan,
-                       const struct target *target, struct sizes *z)
+                       const struct target *target, enum dev_kind dev, struct sizes *z)
 {
     int sp = plan->sp > 0 ? plan->sp : 1;
     z->model = model;
     z->problem = problem;
     z->plan = plan;
     z->coef = &target->memory;
+    z->dev = dev;
     z->b = dtype_bytes(problem->dtype);
     z->n = sp;
     z->s = (double)problem->batch * (double)(problem_padded(problem, sp) / sp);
@@ -122,7 +118,7 @@ static void add_states(struct build *build, const struct sizes *z)
 static void add_runtime(struct build *build, const struct sizes *z)
 {
     double unit = (double)z->model->params_embedding + (double)z->model->params_layer;
-    bool cpu = on_cpu(z->plan);
+    bool cpu = z->dev == DEV_CPU;
     if (z->plan->zero_stage == 3)
         add(build, ALWAYS, "gather", z->coef->gather_units * z->b * unit,
             "%.0f x %.0f B x (embedding %lld + layer %lld): whole while in use", z->coef->gather_units, z->b,
@@ -253,10 +249,17 @@ static void find_peak(struct build *build)
 void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_memory *out)
 {
+    const struct exchange *exchange = exchange_find(plan->exchange);
+    work_memory_on(model, problem, plan, target, exchange != NULL ? exchange->dev : DEV_CUDA, out);
+}
+
+void work_memory_on(const struct model *model, const struct problem *problem, const struct plan *plan,
+                    const struct target *target, enum dev_kind dev, struct work_memory *out)
+{
     struct build build = {.out = out};
     struct sizes sizes;
     memset(out, 0, sizeof *out);
-    sizes_fill(model, problem, plan, target, &sizes);
+    sizes_fill(model, problem, plan, target, dev, &sizes);
     add_states(&build, &sizes);
     add_runtime(&build, &sizes);
     add_kept(&build, &sizes);

@@ -331,6 +331,10 @@ static void a_small_model_on_two_cpu_ranks(void **state)
     assert_int_not_equal(work_fit(half.peak_bytes, between), WORK_DOES_NOT_FIT);
     /* the context is that of a process, not of CUDA */
     assert_int_equal(term(&half, "context")->bytes, target_find("accelerate")->memory.context_cpu_bytes);
+    struct problem problem; /* measured on this stand-in, planned for a GPU */
+    problem_from_model(&model, 4096, 2, &problem);
+    work_memory_on(&model, &problem, &two, target_find("accelerate"), DEV_CUDA, &half);
+    assert_int_equal(term(&half, "context")->bytes, target_find("accelerate")->memory.context_bytes);
     strcpy(two.exchange, "torch");
     half = memory_of(&model, 4096, &two, "accelerate");
     assert_int_equal(term(&half, "context")->bytes, target_find("accelerate")->memory.context_bytes);

@@ -1,7 +1,7 @@
 /* sp/test_plan.c -- plans as text and hash, the rules that allow or forbid them, and the walk over a space of them. */
 #include "sp/sp_test.h"
 
-#include "kernels/attention.h"
+#include "base/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +100,32 @@ static void bad_text_is_refused_by_name(void **state)
     memset(longer, 'x', sizeof longer);
     longer[sizeof longer - 1] = '\0';
     CHECK_FAILS(STATUS_USAGE, "longer", plan_parse(longer, &plan));
+}
+
+/* Whatever one changes in a line: a plan comes out whole, or a refusal with its message. */
+static void any_text_gives_a_plan_or_a_refusal(void **state)
+{
+    (void)state;
+    static const char alphabet[] = " =sp124-k.xulyses\n\t\x7f\xff%";
+    struct rng rng;
+    struct plan plan;
+    char text[PLAN_TEXT], again[PLAN_TEXT];
+    int accepted = 0;
+    rng_seed(&rng, 1, 0);
+    for (int i = 0; i < 20000; i++) {
+        plan_default(&plan);
+        size_t len = strlen(plan_text(&plan, text));
+        for (int64_t n = rng_below(&rng, 4); n >= 0; n--)
+            text[rng_below(&rng, (int64_t)len)] = alphabet[rng_below(&rng, (int64_t)sizeof alphabet - 1)];
+        status_clear();
+        if (plan_parse(text, &plan) != STATUS_OK) {
+            assert_true(status_last()->what[0] != '\0');
+            continue;
+        }
+        accepted++;
+        CHECK_OK(plan_parse(plan_text(&plan, again), &plan));
+    }
+    assert_in_range(accepted, 100, 19000);
 }
 
 static void hash_sees_the_order(void **state)
@@ -389,6 +415,7 @@ int main(void)
         cmocka_unit_test(longest_text_fits),
         cmocka_unit_test(short_text_keeps_defaults),
         cmocka_unit_test(bad_text_is_refused_by_name),
+        cmocka_unit_test(any_text_gives_a_plan_or_a_refusal),
         cmocka_unit_test(hash_sees_the_order),
         cmocka_unit_test(chunks_cover_the_heads),
         cmocka_unit_test(check_names_the_rule),
