@@ -8,8 +8,9 @@
  *                                                                        [h h] . .
  *     every token, some lanes of it                    p's tokens, the lanes that move (head_stride apart)
  *
- * For each b of the batch, for each of the S/P tokens, one row of count * dim elements. Rows that follow each other without a gap
- * make a flat block, which needs no copy to be sent or received: the head side of batch 1 whose chunk is the whole row.
+ * For each b of the batch, for each of the S/P tokens, one row of count * dim elements. Rows that follow each other
+ * without a gap make a flat block, which needs no copy to be sent or received: the head side of batch 1 whose chunk is
+ * the whole row.
  */
 #ifndef SPTUNE_SP_EXCHANGE_BLOCK_H
 #define SPTUNE_SP_EXCHANGE_BLOCK_H
@@ -34,8 +35,12 @@ static inline struct exchange_block exchange_block_seq(const struct exchange_sha
     int64_t head_bytes = (int64_t)tensor->dim * dtype_bytes(shape->dtype);
     int64_t token = tensor->heads * head_bytes;
     int first = exchange_first_head(tensor->heads, size, peer) + tensor->first;
-    return (struct exchange_block){(char *)tensor->seq + first * head_bytes, shape->batch,  shape->seq_local,
-                                   shape->seq_local * token,                 token,         tensor->count * head_bytes};
+    return (struct exchange_block){(char *)tensor->seq + first * head_bytes,
+                                   shape->batch,
+                                   shape->seq_local,
+                                   shape->seq_local * token,
+                                   token,
+                                   tensor->count * head_bytes};
 }
 
 static inline struct exchange_block exchange_block_head(const struct exchange_shape *shape,
@@ -53,7 +58,7 @@ static inline struct exchange_block exchange_block_head(const struct exchange_sh
 /* The same rows without gaps, at `base`. */
 static inline struct exchange_block exchange_block_flat(const struct exchange_block *like, char *base)
 {
-    return (struct exchange_block){base, like->batch, like->seq, like->seq * like->row_bytes, like->row_bytes,
+    return (struct exchange_block){base,           like->batch, like->seq, like->seq * like->row_bytes, like->row_bytes,
                                    like->row_bytes};
 }
 

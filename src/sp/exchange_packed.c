@@ -1,14 +1,17 @@
-/* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed), or one after another (packed-separate).
+/* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed), or one after another
+ * (packed-separate).
  *
  * packed moves all tensors of a call in one all-to-all. Staging holds, per peer, the tensors' blocks one after another:
  *
  *     [peer 0: q rows | k rows | v rows][peer 1: q rows | k rows | v rows] ...
  *
- * The own block never travels: it is copied from side to side in the pack pass. A single tensor whose block is flat on a side
- * is sent from there, or received there. packed-separate does neither: it stands for what trainers do with torch.distributed,
- * which permute into a send buffer, exchange everything (the own block too) and permute out of the receive buffer.
+ * The own block never travels: it is copied from side to side in the pack pass. A single tensor whose block is flat on
+ * a side is sent from there, or received there. packed-separate does neither: it stands for what trainers do with
+ * torch.distributed, which permute into a send buffer, exchange everything (the own block too) and permute out of the
+ * receive buffer.
  *
- * Copies of a replicated head come back from P/heads ranks; they meet in staging and are summed from there in rank order.
+ * Copies of a replicated head come back from P/heads ranks; they meet in staging and are summed from there in rank
+ * order.
  */
 #include "sp/exchange_block.h"
 
@@ -72,7 +75,8 @@ static enum status staging_alloc(struct packed *packed)
     if (packed->size == 1)
         return STATUS_OK;
     TRY(mem_mul(packed->shape.batch, packed->shape.seq_local, "tokens of an exchange", &bytes));
-    TRY(mem_mul(bytes, packed->shape.row_elems_max * dtype_bytes(packed->shape.dtype), "block of an exchange", &per_peer));
+    TRY(mem_mul(bytes, packed->shape.row_elems_max * dtype_bytes(packed->shape.dtype), "block of an exchange",
+                &per_peer));
     TRY(mem_mul(per_peer, packed->size, "staging of an exchange", &packed->staging_bytes));
     TRY(dev_alloc(packed->dev, (size_t)packed->staging_bytes, "exchange send staging", (void **)&packed->out));
     return dev_alloc(packed->dev, (size_t)packed->staging_bytes, "exchange receive staging", (void **)&packed->in);
@@ -92,7 +96,8 @@ static enum status packed_create(const struct exchange_shape *shape, struct comm
     packed->rank = comm_rank(group);
     packed->size = comm_size(group);
     size_t size = (size_t)packed->size;
-    TRY_OUT(mem_alloc(size * EXCHANGE_TENSORS_MAX * sizeof *packed->jobs, "copies of an exchange", (void **)&packed->jobs));
+    TRY_OUT(
+        mem_alloc(size * EXCHANGE_TENSORS_MAX * sizeof *packed->jobs, "copies of an exchange", (void **)&packed->jobs));
     TRY_OUT(mem_alloc(size * sizeof *packed->send, "blocks of an exchange", (void **)&packed->send));
     TRY_OUT(mem_alloc(size * sizeof *packed->recv, "blocks of an exchange", (void **)&packed->recv));
     TRY_OUT(mem_alloc(size * sizeof *packed->copies, "blocks of an exchange", (void **)&packed->copies));
@@ -131,7 +136,7 @@ struct call {
     const struct exchange_tensor *tensors;
     int n;
     int64_t offset[EXCHANGE_TENSORS_MAX + 1];
-    bool whole;      /* the own block travels too, and nothing goes straight */
+    bool whole; /* the own block travels too, and nothing goes straight */
     struct dev_event **mark;
     struct dev_queue *queue;
 };
@@ -222,7 +227,8 @@ static enum status transfer(const struct call *call)
         packed->recv[p] = receive_straight ? block_to(call, 0, p).base : staged(call, packed->in, 0, p);
         packed->send_bytes[p] = packed->recv_bytes[p] = p == packed->rank ? 0 : bytes;
     }
-    return comm_alltoallv(packed->group, packed->send, packed->send_bytes, packed->recv, packed->recv_bytes, call->queue);
+    return comm_alltoallv(packed->group, packed->send, packed->send_bytes, packed->recv, packed->recv_bytes,
+                          call->queue);
 }
 
 /* Copies of head j come from the ranks j*copies .. j*copies + copies-1. */
@@ -315,8 +321,8 @@ static enum status tensors_check(const struct packed *packed, const struct excha
         const struct exchange_tensor *t = &tensors[i];
         if (t->heads < 1 || t->dim < 1 || t->local != exchange_local_heads(t->heads, packed->size) || t->first < 0 ||
             t->count < 0 || t->first > t->local - t->count)
-            return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks", t->count,
-                        t->first, t->local, t->heads, packed->size);
+            return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks",
+                        t->count, t->first, t->local, t->heads, packed->size);
         if (t->head_stride < (int64_t)t->count * t->dim)
             return FAIL(STATUS_USAGE, "an exchange of %d heads of %d into tokens %lld elements apart", t->count, t->dim,
                         (long long)t->head_stride);
@@ -324,8 +330,8 @@ static enum status tensors_check(const struct packed *packed, const struct excha
     return STATUS_OK;
 }
 
-static enum status packed_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
-                              struct dev_queue *queue)
+static enum status packed_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
+                              int n, struct dev_queue *queue)
 {
     struct packed *packed = state;
     struct call call = {.packed = packed, .direction = direction, .tensors = tensors, .n = n, .queue = queue};
@@ -335,8 +341,8 @@ static enum status packed_run(void *state, enum exchange_direction direction, co
     return run_call(&call);
 }
 
-static enum status separate_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
-                                struct dev_queue *queue)
+static enum status separate_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
+                                int n, struct dev_queue *queue)
 {
     struct packed *packed = state;
     TRY(tensors_check(packed, tensors, n));

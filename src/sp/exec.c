@@ -1,4 +1,5 @@
-/* sp/exec.c -- the life of an exec: buffers of both sides, one kernel call prepared per chunk, and agreement that all ranks have them. */
+/* sp/exec.c -- the life of an exec: buffers of both sides, one kernel call prepared per chunk, and agreement that all
+ * ranks have them. */
 #include "sp/exec_state.h"
 
 #include "base/mem.h"

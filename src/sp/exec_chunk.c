@@ -4,7 +4,8 @@
 #include "model/model.h"
 
 /* The query heads and the kv heads they read, without what other chunks do. */
-static void heads_of(const struct problem *problem, const struct plan *plan, int rank, int chunk, struct exec_chunk *out)
+static void heads_of(const struct problem *problem, const struct plan *plan, int rank, int chunk,
+                     struct exec_chunk *out)
 {
     int group = problem->heads / problem->kv_heads;
     plan_chunk(problem, plan, chunk, &out->first, &out->count);

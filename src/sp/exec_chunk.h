@@ -6,10 +6,11 @@
  *     k, v travel with the first chunk        0 with chunk 0          1 with chunk 1
  *     that needs them
  *
- * Both groups are cut here, so that dk and dv collect over chunks in fp32 and leave, rounded once, after the last chunk. Where no group
- * is cut they leave with their chunk.
+ * Both groups are cut here, so that dk and dv collect over chunks in fp32 and leave, rounded once, after the last
+ * chunk. Where no group is cut they leave with their chunk.
  *
- * Local indices count from the rank's first head, global ones over all heads. Pure; every number is brute-forced in a test.
+ * Local indices count from the rank's first head, global ones over all heads. Pure; every number is brute-forced in a
+ * test.
  */
 #ifndef SPTUNE_SP_EXEC_CHUNK_H
 #define SPTUNE_SP_EXEC_CHUNK_H

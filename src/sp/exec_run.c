@@ -1,7 +1,7 @@
 /* sp/exec_run.c -- forward and backward of a layer: for each chunk exchange in, attention, exchange out.
  *
- * One queue carries everything, in order. A kv head that several chunks read collects its gradients in fp32 and is rounded once,
- * after the last chunk; with one chunk the kernel does that itself.
+ * One queue carries everything, in order. A kv head that several chunks read collects its gradients in fp32 and is
+ * rounded once, after the last chunk; with one chunk the kernel does that itself.
  */
 #include "sp/exec_state.h"
 

@@ -22,7 +22,7 @@ enum { EXEC_IN = 1, EXEC_ATTENTION = 2, EXEC_OUT = 4, EXEC_ALL = 7 }; /* parts o
 struct exec_step {
     struct exec_chunk heads;
     struct attention_shape shape;
-    float *lse; /* [batch][count][seq] */
+    float *lse;                         /* [batch][count][seq] */
     struct dev_event *mark[EXEC_MARKS]; /* before in, after in, after attention, after out */
 };
 
@@ -38,10 +38,10 @@ struct exec {
     const struct attention *attention;
     const struct exchange *exchange; /* NULL when sp = 1 */
     void *exchange_state;
-    struct exec_tensors tensors; /* sequence side */
+    struct exec_tensors tensors;              /* sequence side */
     char *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* head side */
-    bool shared;          /* some kv head is read by several chunks: */
-    float *dk_sum, *dv_sum; /* fp32, as dk and dv */
+    bool shared;                              /* some kv head is read by several chunks: */
+    float *dk_sum, *dv_sum;                   /* fp32, as dk and dv */
     float *lse;
     void *workspace;
     int64_t workspace_bytes;

@@ -1,7 +1,8 @@
 /* sp/plan.c -- plans as values: names, the one-line text form and back, hash, chunks of heads.
  *
- * Text form: METHOD key=value... EXCHANGE ATTENTION key=value... ; the three bare words come in this order, keys in any order and at
- * most once each; a key that is absent keeps its value of plan_default. The rank order is not part of the text, but of the hash.
+ * Text form: METHOD key=value... EXCHANGE ATTENTION key=value... ; the three bare words come in this order, keys in any
+ * order and at most once each; a key that is absent keeps its value of plan_default. The rank order is not part of the
+ * text, but of the hash.
  */
 #include "sp/plan.h"
 
@@ -71,13 +72,14 @@ void plan_default(struct plan *out)
 
 char *plan_text(const struct plan *plan, char buf[PLAN_TEXT])
 {
-    snprintf(buf, PLAN_TEXT,
-             "%s sp=%d dp_shard=%d dp_replicate=%d tp=%d %.31s %.31s chunks=%d zero=%d mb=%lld acc=%lld ckpt=%s offload=%s "
-             "loss=%s mlp=%s",
-             plan_method_name(plan->method), plan->sp, plan->dp_shard, plan->dp_replicate, plan->tp, plan->exchange,
-             plan->attention, plan->chunks, plan->zero_stage, (long long)plan->micro_batch, (long long)plan->accumulate,
-             plan_checkpointing_name(plan->checkpointing), plan_offload_name(plan->offload), plan_loss_name(plan->loss),
-             plan_mlp_name(plan->mlp));
+    snprintf(
+        buf, PLAN_TEXT,
+        "%s sp=%d dp_shard=%d dp_replicate=%d tp=%d %.31s %.31s chunks=%d zero=%d mb=%lld acc=%lld ckpt=%s offload=%s "
+        "loss=%s mlp=%s",
+        plan_method_name(plan->method), plan->sp, plan->dp_shard, plan->dp_replicate, plan->tp, plan->exchange,
+        plan->attention, plan->chunks, plan->zero_stage, (long long)plan->micro_batch, (long long)plan->accumulate,
+        plan_checkpointing_name(plan->checkpointing), plan_offload_name(plan->offload), plan_loss_name(plan->loss),
+        plan_mlp_name(plan->mlp));
     return buf;
 }
 
@@ -217,7 +219,8 @@ enum status plan_parse(const char *text, struct plan *out)
         }
     }
     if (position == 0)
-        return HINT(FAIL(STATUS_USAGE, "a plan's text names no method"), "as `ulysses sp=4 dp_shard=2 packed cpu zero=3`");
+        return HINT(FAIL(STATUS_USAGE, "a plan's text names no method"),
+                    "as `ulysses sp=4 dp_shard=2 packed cpu zero=3`");
     *out = plan;
     return STATUS_OK;
 }

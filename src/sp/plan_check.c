@@ -1,6 +1,7 @@
 /* sp/plan_check.c -- yes, or which rule forbids a plan: sizes, heads, length, kernel, exchange.
  *
- * The rules are those of docs/models.md ("Which plans are legal"); each says no with the values at hand and what would be right.
+ * The rules are those of docs/models.md ("Which plans are legal"); each says no with the values at hand and what would
+ * be right.
  */
 #include "sp/plan_check.h"
 
@@ -21,8 +22,8 @@ static struct verdict sizes_check(const struct problem *problem, const struct pl
     /* Divided, not multiplied: the product of three sizes as large as an int holds would not fit. */
     int left = problem->world / plan->sp;
     if (problem->world % plan->sp != 0 || left % plan->dp_shard != 0 || left / plan->dp_shard != plan->dp_replicate)
-        return verdict_no(RULE_WORLD, "sp %d x dp_shard %d x dp_replicate %d is not the %d processes of the job", plan->sp,
-                          plan->dp_shard, plan->dp_replicate, problem->world);
+        return verdict_no(RULE_WORLD, "sp %d x dp_shard %d x dp_replicate %d is not the %d processes of the job",
+                          plan->sp, plan->dp_shard, plan->dp_replicate, problem->world);
     if (plan->order_n != 0 && plan->order_n != problem->world)
         return verdict_no(RULE_WORLD, "a rank order of %d entries for %d processes", plan->order_n, problem->world);
     return VERDICT_YES;
@@ -35,11 +36,10 @@ struct verdict plan_check_sp(const struct problem *problem, int sp)
         return heads;
     if (problem->seq_fixed && problem->seq % sp != 0) {
         int64_t above = problem_padded(problem, sp), below = above - sp;
-        struct verdict no =
-            below > 0 ? verdict_no(RULE_SEQ, "sp %d does not divide seq %lld; %lld and %lld would work", sp,
-                                   (long long)problem->seq, (long long)below, (long long)above)
-                      : verdict_no(RULE_SEQ, "sp %d does not divide seq %lld; %lld would work", sp,
-                                   (long long)problem->seq, (long long)above);
+        struct verdict no = below > 0 ? verdict_no(RULE_SEQ, "sp %d does not divide seq %lld; %lld and %lld would work",
+                                                   sp, (long long)problem->seq, (long long)below, (long long)above)
+                                      : verdict_no(RULE_SEQ, "sp %d does not divide seq %lld; %lld would work", sp,
+                                                   (long long)problem->seq, (long long)above);
         no.nearest[0] = below;
         no.nearest[1] = above;
         return no;
@@ -89,14 +89,14 @@ static struct verdict attention_check(const struct problem *problem, const struc
                                     .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
                                     .window = problem->window};
     attention_shape_fill(&shape);
-    if (problem->docs == 0)
-        return attention->supports(&shape);
     /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
     const int64_t cu[2] = {0, problem->batch * tokens};
-    shape.batch = 1;
-    shape.seq_q = shape.seq_k = cu[1];
-    shape.docs = 1;
-    shape.cu_q = shape.cu_k = cu;
+    if (problem->docs > 0) {
+        shape.batch = 1;
+        shape.seq_q = shape.seq_k = cu[1];
+        shape.docs = 1;
+        shape.cu_q = shape.cu_k = cu;
+    }
     return attention->supports(&shape);
 }
 

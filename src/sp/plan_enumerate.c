@@ -1,6 +1,7 @@
 /* sp/plan_enumerate.c -- every plan of a space, with its verdict: nested loops over what is searched.
  *
- * An sp that no plan can use is visited once, so that it can be explained, and not once per combination of everything else.
+ * An sp that no plan can use is visited once, so that it can be explained, and not once per combination of everything
+ * else.
  */
 #include "sp/plan_check.h"
 
@@ -111,12 +112,15 @@ static enum status visit_sp(struct walk *walk, int sp)
 enum status plan_enumerate(const struct problem *problem, const struct plan_space *space, plan_visit visit, void *arg)
 {
     struct walk walk = {.problem = problem, .space = space, .visit = visit, .arg = arg};
-    int all[DIVISORS_MAX];
+    int all[DIVISORS_MAX] = {0};
+    const int *sp = space->sp;
     int n = space->nsp;
     TRY(problem_check(problem));
-    if (n == 0)
+    if (n == 0) {
         n = divisors(problem->world, all);
+        sp = all;
+    }
     for (int i = 0; i < n; i++)
-        TRY(visit_sp(&walk, space->nsp > 0 ? space->sp[i] : all[i]));
+        TRY(visit_sp(&walk, sp[i]));
     return STATUS_OK;
 }

@@ -39,8 +39,8 @@ static enum status not_negative(const char *name, int64_t value)
     return HINT(FAIL(STATUS_USAGE, "%s %lld is negative", name, (long long)value), "use 0 or more");
 }
 
-/* The largest tensor, padded for the largest legal sp (which is at most heads), in fp32: beyond 2^60 bytes nothing that follows is
- * meaningful, and below it no product of this room wraps. */
+/* The largest tensor, padded for the largest legal sp (which is at most heads), in fp32: beyond 2^60 bytes nothing that
+ * follows is meaningful, and below it no product of this room wraps. */
 static enum status size_check(const struct problem *problem)
 {
     const int64_t limit = INT64_C(1) << 60;
@@ -60,7 +60,8 @@ static enum status size_check(const struct problem *problem)
     TRY(mem_mul(bytes, wide, "batch x seq x hidden or ffn", &bytes));
     if (bytes > limit)
         return FAIL(STATUS_USAGE, "batch %lld x seq %lld x hidden %lld or ffn %lld is beyond any machine",
-                    (long long)problem->batch, (long long)problem->seq, (long long)problem->hidden, (long long)problem->ffn);
+                    (long long)problem->batch, (long long)problem->seq, (long long)problem->hidden,
+                    (long long)problem->ffn);
     return STATUS_OK;
 }
 

@@ -1,8 +1,8 @@
 /* sp/problem_docs.c -- packed documents: from an option, and as offsets that a kernel takes.
  *
- * A file of documents holds one length in tokens per line; empty lines and lines that start with # are skipped. Documents are laid
- * into the row in order; when the file ends before the row does it starts again, and the document that crosses the end of the
- * row is cut there. Both are said in a warning, because the row then differs from the file.
+ * A file of documents holds one length in tokens per line; empty lines and lines that start with # are skipped.
+ * Documents are laid into the row in order; when the file ends before the row does it starts again, and the document
+ * that crosses the end of the row is cut there. Both are said in a warning, because the row then differs from the file.
  */
 #include "sp/problem.h"
 
@@ -144,9 +144,9 @@ enum status problem_offsets(const struct problem *problem, int64_t padded, int64
     int64_t docs, bytes;
     TRY(mem_mul(problem->batch, per_row, "documents of a batch", &docs));
     if (docs > INT32_MAX - 1)
-        return HINT(FAIL(STATUS_USAGE, "a batch of %lld rows holds %lld documents", (long long)problem->batch,
-                         (long long)docs),
-                    "use a smaller batch");
+        return HINT(
+            FAIL(STATUS_USAGE, "a batch of %lld rows holds %lld documents", (long long)problem->batch, (long long)docs),
+            "use a smaller batch");
     TRY(mem_mul(docs + 1, (int64_t)sizeof(int64_t), "offsets of documents", &bytes));
     int64_t *offsets = malloc((size_t)bytes);
     if (offsets == NULL)

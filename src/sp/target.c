@@ -72,8 +72,8 @@ struct verdict target_check(const struct target *target, const struct model *mod
         return no;
     }
     if (plan->chunks > 1 && !target->overlap)
-        return verdict_no(RULE_TARGET_CANNOT, "%s exchanges all heads at once: %d chunks are not executed", target->name,
-                          plan->chunks);
+        return verdict_no(RULE_TARGET_CANNOT, "%s exchanges all heads at once: %d chunks are not executed",
+                          target->name, plan->chunks);
     if (plan->mlp == PLAN_MLP_TILED && !target->tiled_mlp)
         return verdict_no(RULE_TARGET_CANNOT, "%s has no tiled MLP", target->name);
     const char *class = target_class(target, plan->attention);

@@ -1,8 +1,10 @@
-/* sp/target_accelerate.c -- Accelerate with the DeepSpeed backend: what it refuses, and what its software stack costs in memory.
+/* sp/target_accelerate.c -- Accelerate with the DeepSpeed backend: what it refuses, and what its software stack costs
+ * in memory.
  *
  * Rules: accelerate 1.12 to 1.15.0.dev0 parallelism_config.py and utils/dataclasses.py, deepspeed 0.18 to 0.19.6
- * runtime/sequence_parallel/ulysses_sp.py, parallel_state_sp.py and runtime/config.py. q, k, v and o are exchanged one after another,
- * permuted before and after; nothing overlaps; ZeRO shards over the whole world whatever the dp sizes say.
+ * runtime/sequence_parallel/ulysses_sp.py, parallel_state_sp.py and runtime/config.py. q, k, v and o are exchanged one
+ * after another, permuted before and after; nothing overlaps; ZeRO shards over the whole world whatever the dp sizes
+ * say.
  */
 #include "sp/target.h"
 
@@ -20,13 +22,15 @@ static const char *own_exchange(enum dev_kind dev, bool *stands_in)
 struct verdict target_accelerate_sizes(int world, int dp_replicate, int dp_shard, int tp, int cp, int sp)
 {
     if (world < 1 || dp_replicate < 1 || dp_shard < 1 || tp < 1 || cp < 1 || sp < 1)
-        return verdict_no(RULE_WORLD, "world %d, dp_replicate %d, dp_shard %d, tp %d, cp %d, sp %d: every size is 1 or more",
-                          world, dp_replicate, dp_shard, tp, cp, sp);
+        return verdict_no(RULE_WORLD,
+                          "world %d, dp_replicate %d, dp_shard %d, tp %d, cp %d, sp %d: every size is 1 or more", world,
+                          dp_replicate, dp_shard, tp, cp, sp);
     if (sp > 1 && cp > 1)
         return verdict_no(RULE_TARGET_CANNOT, "sp %d with cp %d: Accelerate takes one of them", sp, cp);
     if (sp > 1 && tp > 1)
-        return verdict_no(RULE_TARGET_CANNOT, "sp %d with tp %d: accepted by ParallelismConfig, but no mesh is built and the "
-                                              "tensor parallelism is not wired",
+        return verdict_no(RULE_TARGET_CANNOT,
+                          "sp %d with tp %d: accepted by ParallelismConfig, but no mesh is built and the "
+                          "tensor parallelism is not wired",
                           sp, tp);
     if ((tp > 1 || cp > 1) && dp_replicate > 1 && dp_shard == 1)
         return verdict_no(RULE_TARGET_CANNOT, "tp %d or cp %d with dp_replicate %d needs dp_shard above 1", tp, cp,
@@ -35,19 +39,22 @@ struct verdict target_accelerate_sizes(int world, int dp_replicate, int dp_shard
     int64_t product = 1;
     for (int i = 0; i < 5; i++) {
         if (sizes[i] > world || product * sizes[i] > world)
-            return verdict_no(RULE_WORLD, "dp_replicate %d x dp_shard %d x tp %d x cp %d x sp %d is more than the %d processes",
+            return verdict_no(RULE_WORLD,
+                              "dp_replicate %d x dp_shard %d x tp %d x cp %d x sp %d is more than the %d processes",
                               dp_replicate, dp_shard, tp, cp, sp, world);
         product *= sizes[i];
     }
     if (product != world)
-        return verdict_no(RULE_WORLD, "dp_replicate %d x dp_shard %d x tp %d x cp %d x sp %d = %lld is not the %d processes",
+        return verdict_no(RULE_WORLD,
+                          "dp_replicate %d x dp_shard %d x tp %d x cp %d x sp %d = %lld is not the %d processes",
                           dp_replicate, dp_shard, tp, cp, sp, (long long)product, world);
     return VERDICT_YES;
 }
 
-/* What FlashAttention 2 and 3 take: one head size for q, k and v up to 256 (3: v may be narrower), 32-bit token x hidden indices
- * in 2. Llama-8B with flash_attention_2 and Liger ended with an illegal access at 555,000 x 4,096 elements on one device, and ran
- * at 500,000 x 4,096 (Arctic Training's recipes; Liger-Kernel issue 803); flash_attention_3 ran at 1,200,000 x 4,096. */
+/* What FlashAttention 2 and 3 take: one head size for q, k and v up to 256 (3: v may be narrower), 32-bit token x
+ * hidden indices in 2. Llama-8B with flash_attention_2 and Liger ended with an illegal access at 555,000 x 4,096
+ * elements on one device, and ran at 500,000 x 4,096 (Arctic Training's recipes; Liger-Kernel issue 803);
+ * flash_attention_3 ran at 1,200,000 x 4,096. */
 static struct verdict class_check(const struct problem *problem, const struct plan *plan)
 {
     const char *class = target_class(&target_accelerate, plan->attention);
@@ -68,12 +75,13 @@ static struct verdict class_check(const struct problem *problem, const struct pl
     double width = (double)problem->heads * problem->head_dim;
     width = width > (double)problem->hidden ? width : (double)problem->hidden;
     if (local * width >= 2147483648.0)
-        return verdict_no(RULE_INDEX, "%.0f local tokens x %.0f is beyond the 2^31 that flash_attention_2 can index", local,
-                          width);
+        return verdict_no(RULE_INDEX, "%.0f local tokens x %.0f is beyond the 2^31 that flash_attention_2 can index",
+                          local, width);
     return VERDICT_YES;
 }
 
-static struct verdict accelerate_check(const struct model *model, const struct problem *problem, const struct plan *plan)
+static struct verdict accelerate_check(const struct model *model, const struct problem *problem,
+                                       const struct plan *plan)
 {
     (void)model;
     struct verdict verdict =
@@ -83,15 +91,16 @@ static struct verdict accelerate_check(const struct model *model, const struct p
     if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
         return verdict_no(RULE_TARGET_CANNOT, "Transformers does not offload checkpoints to host memory");
     if (plan->sp > 1 && strcmp(plan->exchange, "packed-separate") != 0)
-        return verdict_no(RULE_TARGET_CANNOT, "accelerate exchanges q, k, v and o one after another, not %s", plan->exchange);
+        return verdict_no(RULE_TARGET_CANNOT, "accelerate exchanges q, k, v and o one after another, not %s",
+                          plan->exchange);
     return class_check(problem, plan);
 }
 
 static const char *const classes[] = {"sdpa", "flash_attention_2", "flash_attention_3", NULL};
 
-/* c_q, c_m, c_l and the bucket are least-squares fits to eight published peaks of 1 to 64 H100 and H200 (Arctic Training's ALST
- * recipes; tests/sp/test_memory.c holds them): rms 1.6 %, worst 3.6 %. On another stack (Qwen3-4B, four H100, a later
- * Transformers) the same numbers are 3 to 19 % high. */
+/* c_q, c_m, c_l and the bucket are least-squares fits to eight published peaks of 1 to 64 H100 and H200 (Arctic
+ * Training's ALST recipes; tests/sp/test_memory.c holds them): rms 1.6 %, worst 3.6 %. On another stack (Qwen3-4B, four
+ * H100, a later Transformers) the same numbers are 3 to 19 % high. */
 const struct target target_accelerate = {
     .name = "accelerate",
     .runtime = "accelerate+deepspeed",
@@ -116,15 +125,16 @@ const struct target target_accelerate = {
                  .micro_batch = 1,
                  .accumulate = 1,
                  .checkpointing = PLAN_CHECKPOINTING_FULL},
-    .memory = {.attention_copies = 17.9,        /* fit; flash_attention_2 ran in all eight */
-               .class_copies = {0, 0, 12},      /* flash_attention_3: from one run, a guess */
-               .mlp_copies = 6.15,              /* fit: gate, up, activation, product and gradients of them */
-               .mlp_hidden = 3,                 /* TiledMLP's docstring: input, output, gradient stay whole */
-               .logits_bytes = 15.2,            /* fit, Transformers 4.51: bf16 2 + fp32 4 + log-softmax and gradients 9.2 */
-               .bucket_bytes = 1600000000,      /* fit: reduce and prefetch buckets, defaults 5e8 and 5e7 elements */
-               .context_bytes = 1200000000,     /* CUDA context, NCCL, allocator: 1 to 2 GB in Arctic Training's guide */
-               .context_cpu_bytes = 500000000,  /* a Python process with PyTorch, Transformers and gloo: about 0.5 GB resident */
-               .gather_units = 2,               /* weights and gradients: DeepSpeed's estimator counts 4 bytes per element */
-               .host_factor = 1.5},             /* DeepSpeed's estimator */
+    .memory = {.attention_copies = 17.9,   /* fit; flash_attention_2 ran in all eight */
+               .class_copies = {0, 0, 12}, /* flash_attention_3: from one run, a guess */
+               .mlp_copies = 6.15,         /* fit: gate, up, activation, product and gradients of them */
+               .mlp_hidden = 3,            /* TiledMLP's docstring: input, output, gradient stay whole */
+               .logits_bytes = 15.2,       /* fit, Transformers 4.51: bf16 2 + fp32 4 + log-softmax and gradients 9.2 */
+               .bucket_bytes = 1600000000, /* fit: reduce and prefetch buckets, defaults 5e8 and 5e7 elements */
+               .context_bytes = 1200000000, /* CUDA context, NCCL, allocator: 1 to 2 GB in Arctic Training's guide */
+               .context_cpu_bytes =
+                   500000000,       /* a Python process with PyTorch, Transformers and gloo: about 0.5 GB resident */
+               .gather_units = 2,   /* weights and gradients: DeepSpeed's estimator counts 4 bytes per element */
+               .host_factor = 1.5}, /* DeepSpeed's estimator */
     .check = accelerate_check,
 };

@@ -49,13 +49,13 @@ const struct target target_sptune = {
                  .micro_batch = 1,
                  .accumulate = 1,
                  .checkpointing = PLAN_CHECKPOINTING_FULL},
-    .memory = {.attention_copies = 0,        /* exact: what exec allocates (work_exec_bytes) */
-               .mlp_copies = 8,              /* gate, up, activation, product, and the gradient of each */
-               .mlp_hidden = 3,              /* input, output, gradient */
-               .logits_bytes = 10,           /* storage 2, fp32 4, gradient 4 */
-               .context_bytes = 800000000,   /* assumed: CUDA context and NCCL without a framework */
+    .memory = {.attention_copies = 0,         /* exact: what exec allocates (work_exec_bytes) */
+               .mlp_copies = 8,               /* gate, up, activation, product, and the gradient of each */
+               .mlp_hidden = 3,               /* input, output, gradient */
+               .logits_bytes = 10,            /* storage 2, fp32 4, gradient 4 */
+               .context_bytes = 800000000,    /* assumed: CUDA context and NCCL without a framework */
                .context_cpu_bytes = 64000000, /* assumed: program, UCX buffers, OpenBLAS */
-               .gather_units = 2,            /* weights and gradients of what is gathered */
+               .gather_units = 2,             /* weights and gradients of what is gathered */
                .host_factor = 1},
     .check = native_check,
 };

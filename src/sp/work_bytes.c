@@ -1,4 +1,5 @@
-/* sp/work_bytes.c -- bytes of an exchange, FLOPs of attention, products of the linear layers. docs/models.md derives each. */
+/* sp/work_bytes.c -- bytes of an exchange, FLOPs of attention, products of the linear layers. docs/models.md derives
+ * each. */
 #include "sp/work.h"
 
 #include "kernels/attention.h"
@@ -64,7 +65,8 @@ double work_attention_flops(const struct problem *problem, const struct plan *pl
     return (backward ? 2.5 : 1.0) * 2.0 * (double)problem->heads / sp_of(plan) * lanes * pairs;
 }
 
-static void gemm_add(struct work_gemm *list, int *n, const char *name, int64_t rows, int64_t cols, int64_t inner, int count)
+static void gemm_add(struct work_gemm *list, int *n, const char *name, int64_t rows, int64_t cols, int64_t inner,
+                     int count)
 {
     if (cols > 0 && inner > 0 && count > 0 && *n < WORK_GEMMS)
         list[(*n)++] = (struct work_gemm){name, rows, cols, inner, count};
@@ -96,7 +98,8 @@ int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), elem = dtype_bytes(problem->dtype);
     int64_t heads = problem->heads / sp, kv = model_kv_local(problem->kv_heads, (int)sp);
     int64_t both = problem->direction & PROBLEM_BACKWARD ? 2 : 1;
-    /* elements per token and rank: q, k, v, o on the sequence side, once more on the head side, and the gradients of all */
+    /* elements per token and rank: q, k, v, o on the sequence side, once more on the head side, and the gradients of
+     * all */
     int64_t seq_row = (int64_t)problem->heads * (dim + dim_v) + (int64_t)problem->kv_heads * (dim + dim_v);
     int64_t head_row = heads * (dim + dim_v) + kv * (dim + dim_v);
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;

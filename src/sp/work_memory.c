@@ -3,9 +3,10 @@
  *   peak = params + grads + states + gather + buckets + context
  *        + max(attention, mlp, loss: each with the checkpoints or activations; step: without them)
  *
- * s = B * S/P local tokens, b = bytes of the storage dtype, G = ranks that ZeRO shards over. Sources: DeepSpeed's ZeRO memory
- * estimators (runtime/zero) for what is sharded; arXiv 2205.05198 for activations, without dropout masks and with FlashAttention;
- * DeepSpeed's TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md derives each line.
+ * s = B * S/P local tokens, b = bytes of the storage dtype, G = ranks that ZeRO shards over. Sources: DeepSpeed's ZeRO
+ * memory estimators (runtime/zero) for what is sharded; arXiv 2205.05198 for activations, without dropout masks and
+ * with FlashAttention; DeepSpeed's TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md
+ * derives each line.
  */
 #include "sp/work.h"
 
@@ -25,12 +26,12 @@ struct sizes {
     const struct problem *problem;
     const struct plan *plan;
     const struct target_memory *coef;
-    double b, s, q, n;      /* bytes of the dtype; local tokens; heads * head_dim; sp */
-    double h, f, vocab;     /* hidden; ffn of the experts that a token visits; vocabulary */
+    double b, s, q, n;  /* bytes of the dtype; local tokens; heads * head_dim; sp */
+    double h, f, vocab; /* hidden; ffn of the experts that a token visits; vocabulary */
     double layers, params;
-    double kv_sent;         /* kv heads each rank's tokens travel with: max(kv_heads, sp) */
-    double group;           /* G */
-    const char *class;      /* of the attention, NULL: none */
+    double kv_sent;    /* kv heads each rank's tokens travel with: max(kv_heads, sp) */
+    double group;      /* G */
+    const char *class; /* of the attention, NULL: none */
     int class_index;
     enum dev_kind dev;
 };
@@ -87,26 +88,28 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
             z->class_index = i;
 }
 
-/* Parameters, gradients and optimizer states: 16 bytes a parameter in mixed precision (2 + 2 + 4 master + 4 + 4 Adam), 16 in fp32
- * (4 + 4 + 4 + 4); a stage shards one kind more than the stage before it. */
+/* Parameters, gradients and optimizer states: 16 bytes a parameter in mixed precision (2 + 2 + 4 master + 4 + 4 Adam),
+ * 16 in fp32 (4 + 4 + 4 + 4); a stage shards one kind more than the stage before it. */
 static void add_states(struct build *build, const struct sizes *z)
 {
     int stage = z->plan->zero_stage;
     bool offload_params = z->plan->offload == PLAN_OFFLOAD_PARAMS;
     bool offload = z->plan->offload != PLAN_OFFLOAD_NONE;
-    double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1, g_states = stage >= 1 ? z->group : 1;
+    double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1,
+           g_states = stage >= 1 ? z->group : 1;
     double state = z->b >= 4 ? 8 : 12;
     if (!offload_params)
         add(build, ALWAYS, "params", z->b * z->params / g_params, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
             g_params);
     if (!offload || stage < 2) /* an offloaded optimizer takes sharded gradients to the host as they are reduced */
-        add(build, ALWAYS, "grads", z->b * z->params / g_grads, "%.0f B x %.0f parameters / %.0f", z->b, z->params, g_grads);
+        add(build, ALWAYS, "grads", z->b * z->params / g_grads, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
+            g_grads);
     if (!offload)
-        add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state, z->params,
-            g_states, z->b >= 4 ? "two moments" : "fp32 copy, two moments");
+        add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state,
+            z->params, g_states, z->b >= 4 ? "two moments" : "fp32 copy, two moments");
     if (!offload && z->b < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
-        add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states, "%d B x %.0f / %.0f: gradients in fp32",
-            stage == 3 ? 2 : 4, z->params, g_states);
+        add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states,
+            "%d B x %.0f / %.0f: gradients in fp32", stage == 3 ? 2 : 4, z->params, g_states);
     if (offload)
         add(build, HOST, "host_states", z->coef->host_factor * (state + 4) * z->params / g_states,
             "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, state + 4, z->params, g_states);
@@ -148,12 +151,12 @@ static void add_kept(struct build *build, const struct sizes *z)
     double layer = 4 * input + saved_attention(z) + saved_mlp(z);
     switch (z->plan->checkpointing) {
     case PLAN_CHECKPOINTING_FULL:
-        add(build, OUTSIDE_STEP, "checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B", z->layers,
-            z->s, z->h, z->b);
+        add(build, OUTSIDE_STEP, "checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B",
+            z->layers, z->s, z->h, z->b);
         return;
     case PLAN_CHECKPOINTING_OFFLOAD:
-        add(build, HOST, "host_checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B", z->layers, z->s,
-            z->h, z->b);
+        add(build, HOST, "host_checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B", z->layers,
+            z->s, z->h, z->b);
         return;
     default:
         add(build, OUTSIDE_STEP, "activations", z->layers * layer,
@@ -174,13 +177,16 @@ static void add_attention(struct build *build, const struct sizes *z)
             "buffers of the exchange and of the kernel, counted");
         return;
     }
-    /* c_q was fitted to runs whose KV heads were copied 4 to 8 times and shows no growth with that: the copies are inside it. */
-    double more = z->b * z->s * (z->kv_sent - z->problem->kv_heads) * (z->problem->head_dim + problem_dim_v(z->problem));
-    add(build, ATTENTION, "attention", copies * z->b * z->s * z->q - more - kept, "%.1f x %.0f B x %.0f tokens x %.0f (%s)%s%s",
-        copies, z->b, z->s, z->q, z->class != NULL ? z->class : z->plan->attention, more > 0 ? " - kv_copies" : "",
+    /* c_q was fitted to runs whose KV heads were copied 4 to 8 times and shows no growth with that: the copies are
+     * inside it. */
+    double more =
+        z->b * z->s * (z->kv_sent - z->problem->kv_heads) * (z->problem->head_dim + problem_dim_v(z->problem));
+    add(build, ATTENTION, "attention", copies * z->b * z->s * z->q - more - kept,
+        "%.1f x %.0f B x %.0f tokens x %.0f (%s)%s%s", copies, z->b, z->s, z->q,
+        z->class != NULL ? z->class : z->plan->attention, more > 0 ? " - kv_copies" : "",
         kept > 0 ? " - activations" : "");
-    add(build, ATTENTION, "kv_copies", more, "%.0f B x %.0f tokens x (%.0f - %d) kv heads x (%d + %d)", z->b, z->s, z->kv_sent,
-        z->problem->kv_heads, z->problem->head_dim, problem_dim_v(z->problem));
+    add(build, ATTENTION, "kv_copies", more, "%.0f B x %.0f tokens x (%.0f - %d) kv heads x (%d + %d)", z->b, z->s,
+        z->kv_sent, z->problem->kv_heads, z->problem->head_dim, problem_dim_v(z->problem));
 }
 
 static void add_mlp(struct build *build, const struct sizes *z)
@@ -190,11 +196,13 @@ static void add_mlp(struct build *build, const struct sizes *z)
     double kept = z->plan->checkpointing == PLAN_CHECKPOINTING_NONE ? saved_mlp(z) : 0;
     double wide = z->coef->mlp_copies * z->b * rows * z->f, hidden = z->coef->mlp_hidden * z->b * z->s * z->h;
     if (z->f > 0)
-        add(build, MLP, "mlp", wide + hidden - kept, "%.2f x %.0f B x %.0f rows x %.0f + %.0f x %.0f B x %.0f tokens x %.0f%s",
-            z->coef->mlp_copies, z->b, rows, z->f, z->coef->mlp_hidden, z->b, z->s, z->h, kept > 0 ? " - activations" : "");
+        add(build, MLP, "mlp", wide + hidden - kept,
+            "%.2f x %.0f B x %.0f rows x %.0f + %.0f x %.0f B x %.0f tokens x %.0f%s", z->coef->mlp_copies, z->b, rows,
+            z->f, z->coef->mlp_hidden, z->b, z->s, z->h, kept > 0 ? " - activations" : "");
 }
 
-/* Logits in the storage dtype, their fp32 copy, and what log-softmax and gradients need. Tiles hold about 1 GiB of fp32 logits. */
+/* Logits in the storage dtype, their fp32 copy, and what log-softmax and gradients need. Tiles hold about 1 GiB of fp32
+ * logits. */
 static void add_loss(struct build *build, const struct sizes *z)
 {
     const double gib = 1073741824.0;
@@ -208,9 +216,10 @@ static void add_loss(struct build *build, const struct sizes *z)
         snprintf(note, sizeof note, " / %.0f tiles", tiles);
     }
     add(build, LOSS, "logits", z->b * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", z->b, z->s, z->vocab, note);
-    add(build, LOSS, "logits_fp32", copy * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", copy, z->s, z->vocab, note);
-    add(build, LOSS, "logits_grad", rest * entries / tiles, "%.1f B x %.0f tokens x %.0f%s: softmax and gradients", rest, z->s,
-        z->vocab, note);
+    add(build, LOSS, "logits_fp32", copy * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", copy, z->s, z->vocab,
+        note);
+    add(build, LOSS, "logits_grad", rest * entries / tiles, "%.1f B x %.0f tokens x %.0f%s: softmax and gradients",
+        rest, z->s, z->vocab, note);
 }
 
 static int64_t phase_bytes(const struct build *build, enum phase phase)
@@ -239,8 +248,8 @@ static void find_peak(struct build *build)
         snprintf(out->peak_at, sizeof out->peak_at, "%s", phases[i].name);
     }
     for (int i = 0; i < out->n; i++) {
-        out->term[i].live_at_peak = build->phase[i] == ALWAYS || build->phase[i] == at ||
-                                    (at != STEP && build->phase[i] == OUTSIDE_STEP);
+        out->term[i].live_at_peak =
+            build->phase[i] == ALWAYS || build->phase[i] == at || (at != STEP && build->phase[i] == OUTSIDE_STEP);
         if (out->term[i].host)
             out->host_bytes += out->term[i].bytes;
     }

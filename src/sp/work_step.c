@@ -1,4 +1,5 @@
-/* sp/work_step.c -- what one optimizer step moves between data-parallel ranks, how many tokens it sees, how often layers run. */
+/* sp/work_step.c -- what one optimizer step moves between data-parallel ranks, how many tokens it sees, how often
+ * layers run. */
 #include "sp/work.h"
 
 #include "base/units.h"
@@ -34,7 +35,8 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     int group = zero_group(problem, plan, target), stage = plan->zero_stage;
     double params = (double)model->params * dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
     int64_t units = (int64_t)model->layers + (model->tied ? 1 : 2);
-    int64_t buckets = ceil_div(whole(params), target->memory.bucket_bytes > 0 ? target->memory.bucket_bytes : INT64_MAX);
+    int64_t buckets =
+        ceil_div(whole(params), target->memory.bucket_bytes > 0 ? target->memory.bucket_bytes : INT64_MAX);
     double reduces = stage >= 2 ? steps : 1; /* stages 2 and 3 keep no whole gradient to add to */
     double reduce = arrives(params, problem->world) * reduces;
     double gather = 0;
@@ -93,9 +95,9 @@ struct verdict work_accumulate(const struct problem *problem, const struct plan 
         *out_accumulate = global_tokens / unit;
         return VERDICT_YES;
     }
-    struct verdict no = verdict_no(RULE_GLOBAL_BATCH,
-                                   "a global batch of %s tokens is not a multiple of the %s that sp %d sees in a micro-step",
-                                   units_format_count(global_tokens, asked), units_format_count(unit, step), plan->sp);
+    struct verdict no = verdict_no(
+        RULE_GLOBAL_BATCH, "a global batch of %s tokens is not a multiple of the %s that sp %d sees in a micro-step",
+        units_format_count(global_tokens, asked), units_format_count(unit, step), plan->sp);
     if (unit >= 1 && global_tokens >= 0) {
         no.nearest[0] = global_tokens / unit * unit;
         no.nearest[1] = no.nearest[0] <= INT64_MAX - unit ? no.nearest[0] + unit : 0;

@@ -1,7 +1,8 @@
-/* sp/test_exchange.c -- every exchange moves every cell to where it belongs: forked ranks, data that carries its origin.
+/* sp/test_exchange.c -- every exchange moves every cell to where it belongs: forked ranks, data that carries its
+ * origin.
  *
- * A cell's value is its origin (tensor, batch, position, head, lane) as bits of the storage type; buffers are poisoned first, so
- * that what must not be touched is seen too. Sums of copies are compared bit by bit with sums in rank order.
+ * A cell's value is its origin (tensor, batch, position, head, lane) as bits of the storage type; buffers are poisoned
+ * first, so that what must not be touched is seen too. Sums of copies are compared bit by bit with sums in rank order.
  */
 #include "sp/sp_test.h"
 
@@ -30,8 +31,8 @@ struct side_pair { /* the two sides of one tensor on this rank */
 };
 
 /* Origin as an unsigned integer; small problems only, so that it fits 16 bits. */
-static uint32_t origin(const struct shape *s, const struct exchange_tensor *t, int size, int tensor, int64_t b, int64_t pos,
-                       int head, int lane)
+static uint32_t origin(const struct shape *s, const struct exchange_tensor *t, int size, int tensor, int64_t b,
+                       int64_t pos, int head, int lane)
 {
     int64_t tokens = s->seq_local * size;
     return (uint32_t)((((b * tokens + pos) * t->heads + head) * t->dim + lane) * 3 + tensor);
@@ -57,7 +58,8 @@ static uint32_t poison(enum dtype dtype)
     return dtype == DTYPE_FP32 ? 0xeeeeeeeeu : 0xeeeeu;
 }
 
-static int64_t seq_index(const struct exchange_tensor *t, const struct shape *s, int64_t b, int64_t token, int head, int lane)
+static int64_t seq_index(const struct exchange_tensor *t, const struct shape *s, int64_t b, int64_t token, int head,
+                         int lane)
 {
     return ((b * s->seq_local + token) * t->heads + head) * t->dim + lane;
 }
@@ -97,14 +99,16 @@ static enum status tensor_open(struct bench *bench, int i, int heads, int dim, i
     return STATUS_OK;
 }
 
-static enum status bench_open(struct bench *bench, const struct exchange *exchange, const struct shape *s, struct comm *comm)
+static enum status bench_open(struct bench *bench, const struct exchange *exchange, const struct shape *s,
+                              struct comm *comm)
 {
     *bench = (struct bench){.exchange = exchange, .shape = s, .rank = comm_rank(comm), .size = comm_size(comm)};
     int64_t row = 0;
     int kv = exchange_local_heads(s->kv_heads, bench->size);
     row += (int64_t)exchange_local_heads(s->heads, bench->size) * (s->dim > s->dim_v ? s->dim : s->dim_v);
     row += (int64_t)kv * (s->dim + s->dim_v);
-    struct exchange_shape shape = {.batch = s->batch, .seq_local = s->seq_local, .dtype = s->dtype, .row_elems_max = row};
+    struct exchange_shape shape = {
+        .batch = s->batch, .seq_local = s->seq_local, .dtype = s->dtype, .row_elems_max = row};
     struct verdict verdict = exchange->supports(&shape, comm);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
@@ -114,7 +118,8 @@ static enum status bench_open(struct bench *bench, const struct exchange *exchan
     TRY(tensor_open(bench, 0, s->heads, s->dim, s->first, s->count));
     if (s->n == 1)
         return STATUS_OK;
-    TRY(tensor_open(bench, 1, s->kv_heads, s->dim, kv > 1 ? 1 : 0, kv > 1 ? kv - 1 : 1)); /* a part of them where there are several */
+    TRY(tensor_open(bench, 1, s->kv_heads, s->dim, kv > 1 ? 1 : 0,
+                    kv > 1 ? kv - 1 : 1)); /* a part of them where there are several */
     return tensor_open(bench, 2, s->kv_heads, s->dim_v, 0, -1);
 }
 
@@ -183,8 +188,9 @@ static int back_check(const struct bench *bench)
                     for (int lane = 0; lane < t->dim; lane++) {
                         int local = head % t->local;
                         bool moved = local >= t->first && local < t->first + t->count;
-                        uint32_t want = moved ? origin(s, t, bench->size, i, b, bench->rank * s->seq_local + token, head, lane)
-                                              : poison(s->dtype);
+                        uint32_t want =
+                            moved ? origin(s, t, bench->size, i, b, bench->rank * s->seq_local + token, head, lane)
+                                  : poison(s->dtype);
                         RANK_CHECK(cell_get(s->dtype, t->seq, seq_index(t, s, b, token, head, lane)) ==
                                    (s->dtype == DTYPE_FP32 ? want : (uint16_t)want));
                     }
@@ -207,10 +213,12 @@ static int there_and_back(struct bench *bench, struct dev_queue *queue)
     return back_check(bench);
 }
 
-/* A gradient as `rank` holds it; sizes differ by 2^20 between ranks, so that another order of summing gives another sum. */
+/* A gradient as `rank` holds it; sizes differ by 2^20 between ranks, so that another order of summing gives another
+ * sum. */
 static float gradient(const struct shape *s, int tensor, int rank, int64_t b, int64_t pos, int head, int lane)
 {
-    uint64_t at = ((((uint64_t)tensor * 7 + (uint64_t)b) * 1000 + (uint64_t)pos) * 100 + (uint64_t)head) * 100 + (uint64_t)lane;
+    uint64_t at =
+        ((((uint64_t)tensor * 7 + (uint64_t)b) * 1000 + (uint64_t)pos) * 100 + (uint64_t)head) * 100 + (uint64_t)lane;
     float unit = (float)((double)(rng_hash(at, (uint64_t)rank) >> 40) / 16777216.0 - 0.5);
     static const float scales[] = {1048576.0f, 1.0f, -1048576.0f, 3.0f, 0.001f};
     uint16_t bits;
@@ -279,7 +287,8 @@ static int phases_are_times(const struct bench *bench)
     return 0;
 }
 
-static int run_shape(const struct exchange *exchange, const struct shape *shape, struct comm *comm, struct dev_queue *queue)
+static int run_shape(const struct exchange *exchange, const struct shape *shape, struct comm *comm,
+                     struct dev_queue *queue)
 {
     struct bench bench;
     RANK_TRY(bench_open(&bench, exchange, shape, comm));
@@ -289,7 +298,8 @@ static int run_shape(const struct exchange *exchange, const struct shape *shape,
     if (!failed)
         failed = phases_are_times(&bench);
     if (failed)
-        fprintf(stderr, "%s: heads %d/%d dims %d/%d batch %lld x %lld %s first %d count %d gap %d n %d, rank %d of %d\n",
+        fprintf(stderr,
+                "%s: heads %d/%d dims %d/%d batch %lld x %lld %s first %d count %d gap %d n %d, rank %d of %d\n",
                 exchange->name, shape->heads, shape->kv_heads, shape->dim, shape->dim_v, (long long)shape->batch,
                 (long long)shape->seq_local, dtype_name(shape->dtype), shape->first, shape->count, shape->gap, shape->n,
                 bench.rank, bench.size);
@@ -313,7 +323,9 @@ static int run_all(struct comm *comm, struct dev_queue *queue)
                               .dim = 4,
                               .dim_v = variant % 3 == 0 ? 4 : 2,
                               .batch = 1 + variant % 2,
-                              .seq_local = variant % 4 == 3 ? 0 : variant % 4 == 2 ? 1 : 5,
+                              .seq_local = variant % 4 == 3   ? 0
+                                           : variant % 4 == 2 ? 1
+                                                              : 5,
                               .dtype = (enum dtype)(variant / 2 % DTYPE_COUNT),
                               .first = 0,
                               .count = -1,
@@ -337,10 +349,12 @@ static int run_all(struct comm *comm, struct dev_queue *queue)
 
 static int misuse_is_refused(struct comm *comm, struct dev_queue *queue)
 {
-    const struct shape s = {.heads = 12, .kv_heads = 12, .dim = 4, .dim_v = 4, .batch = 1, .seq_local = 2, .n = 3, .count = -1};
+    const struct shape s = {
+        .heads = 12, .kv_heads = 12, .dim = 4, .dim_v = 4, .batch = 1, .seq_local = 2, .n = 3, .count = -1};
     struct bench bench;
     RANK_TRY(bench_open(&bench, exchanges[0], &s, comm));
-    struct exchange_tensor t[EXCHANGE_TENSORS_MAX + 1] = {bench.pair[0].t, bench.pair[1].t, bench.pair[2].t, bench.pair[0].t};
+    struct exchange_tensor t[EXCHANGE_TENSORS_MAX + 1] = {bench.pair[0].t, bench.pair[1].t, bench.pair[2].t,
+                                                          bench.pair[0].t};
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 0, queue) == STATUS_USAGE);
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, EXCHANGE_TENSORS_MAX + 1, queue) == STATUS_USAGE);
     t[0].count = t[0].local + 1;

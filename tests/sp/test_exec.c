@@ -1,8 +1,9 @@
-/* sp/test_exec.c -- the layer under every split equals the unsharded reference: forked ranks, outputs and gradients, middle layout.
+/* sp/test_exec.c -- the layer under every split equals the unsharded reference: forked ranks, outputs and gradients,
+ * middle layout.
  *
- * Every rank makes the whole tensors from the same seed, computes the whole problem with the reference kernel in fp32 and compares its
- * own slices. Tolerance: fp32 2e-5 of the tensor's largest value; bf16 1.5 % of it (storage rounds to 0.4 %, each copy of a
- * gradient once more); a cell that went astray is wrong by about 100 %.
+ * Every rank makes the whole tensors from the same seed, computes the whole problem with the reference kernel in fp32
+ * and compares its own slices. Tolerance: fp32 2e-5 of the tensor's largest value; bf16 1.5 % of it (storage rounds to
+ * 0.4 %, each copy of a gradient once more); a cell that went astray is wrong by about 100 %.
  */
 #include "sp/sp_test.h"
 
@@ -63,18 +64,34 @@ static int whole_make(const struct problem *problem, int sp, struct whole *w)
             fill(w, i);
     }
     RANK_TRY(problem_offsets(problem, padded, &cu, &docs));
-    struct attention_shape shape = {.batch = docs ? 1 : problem->batch, .seq_q = docs ? w->tokens : padded,
-                                    .seq_k = docs ? w->tokens : padded, .heads = problem->heads, .kv_heads = problem->kv_heads,
-                                    .head_dim = dim, .head_dim_v = dim_v, .dtype = DTYPE_FP32,
+    struct attention_shape shape = {.batch = docs ? 1 : problem->batch,
+                                    .seq_q = docs ? w->tokens : padded,
+                                    .seq_k = docs ? w->tokens : padded,
+                                    .heads = problem->heads,
+                                    .kv_heads = problem->kv_heads,
+                                    .head_dim = dim,
+                                    .head_dim_v = dim_v,
+                                    .dtype = DTYPE_FP32,
                                     .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
-                                    .window = problem->window, .docs = docs, .cu_q = cu, .cu_k = cu};
+                                    .window = problem->window,
+                                    .docs = docs,
+                                    .cu_q = cu,
+                                    .cu_k = cu};
     attention_shape_fill(&shape);
     size_t bytes = reference->workspace_bytes(&shape, true), forward = reference->workspace_bytes(&shape, false);
     void *workspace = calloc((bytes > forward ? bytes : forward) + 1, 1);
     float *lse = calloc((size_t)(w->tokens * problem->heads) + 1, sizeof *lse);
     RANK_CHECK(workspace != NULL && lse != NULL);
-    struct attention_args args = {.q = w->t[Q], .k = w->t[K], .v = w->t[V], .o = w->t[O], .lse = lse, .d_o = w->t[DO],
-                                  .dq = w->t[DQ], .dk = w->t[DK], .dv = w->t[DV], .workspace = workspace};
+    struct attention_args args = {.q = w->t[Q],
+                                  .k = w->t[K],
+                                  .v = w->t[V],
+                                  .o = w->t[O],
+                                  .lse = lse,
+                                  .d_o = w->t[DO],
+                                  .dq = w->t[DQ],
+                                  .dk = w->t[DK],
+                                  .dv = w->t[DV],
+                                  .workspace = workspace};
     RANK_TRY(reference->forward(&shape, &args, NULL));
     RANK_TRY(reference->backward(&shape, &args, NULL));
     free(lse);
@@ -153,7 +170,7 @@ static int run_plan(const struct whole *w, const struct plan *plan, struct comm 
     for (int i = Q; i <= DO; i++)
         slice_put(w, i, t->seq_local, rank, in[i]);
     RANK_CHECK(exec_backward(exec, side->queue) == STATUS_USAGE); /* there is no forward yet */
-    for (int repeat = 0; repeat < 2 && !failed; repeat++) {   /* nothing is left over from the first time */
+    for (int repeat = 0; repeat < 2 && !failed; repeat++) {       /* nothing is left over from the first time */
         for (int i = O; i <= DV; i++)
             memset(out[i - O], 0xff, (size_t)(elems(w, i) / plan->sp * dtype_bytes(w->problem.dtype)));
         RANK_TRY(exec_forward(exec, side->queue));
@@ -183,16 +200,16 @@ struct scene {
 
 static const struct scene scenes[] = {
     {1, 24, 12, 12, 8, 0, DTYPE_FP32, true, 0, 0, {0}},
-    {2, 13, 12, 4, 16, 0, DTYPE_BF16, true, 0, 0, {0}},       /* odd length, batch 2, GQA */
-    {1, 17, 12, 2, 8, 0, DTYPE_FP32, true, 0, 0, {0}},        /* two kv heads for four ranks */
-    {1, 17, 12, 1, 8, 0, DTYPE_BF16, true, 0, 0, {0}},        /* one kv head for all ranks */
-    {2, 19, 8, 2, 8, 0, DTYPE_FP32, true, 5, 0, {0}},         /* window */
-    {1, 23, 12, 3, 24, 16, DTYPE_FP32, true, 0, 0, {0}},      /* v narrower than q and k */
-    {1, 21, 10, 5, 8, 0, DTYPE_FP32, false, 0, 0, {0}},       /* full mask: padding must not be seen */
-    {2, 16, 12, 4, 8, 0, DTYPE_BF16, true, 0, 3, {3, 5, 8}},  /* packed, batch 2 */
+    {2, 13, 12, 4, 16, 0, DTYPE_BF16, true, 0, 0, {0}},         /* odd length, batch 2, GQA */
+    {1, 17, 12, 2, 8, 0, DTYPE_FP32, true, 0, 0, {0}},          /* two kv heads for four ranks */
+    {1, 17, 12, 1, 8, 0, DTYPE_BF16, true, 0, 0, {0}},          /* one kv head for all ranks */
+    {2, 19, 8, 2, 8, 0, DTYPE_FP32, true, 5, 0, {0}},           /* window */
+    {1, 23, 12, 3, 24, 16, DTYPE_FP32, true, 0, 0, {0}},        /* v narrower than q and k */
+    {1, 21, 10, 5, 8, 0, DTYPE_FP32, false, 0, 0, {0}},         /* full mask: padding must not be seen */
+    {2, 16, 12, 4, 8, 0, DTYPE_BF16, true, 0, 3, {3, 5, 8}},    /* packed, batch 2 */
     {1, 17, 8, 2, 8, 12, DTYPE_FP32, true, 4, 4, {1, 0, 9, 7}}, /* packed, padded, window, an empty document */
     {1, 11, 10, 1, 8, 0, DTYPE_FP32, false, 0, 2, {4, 7}},
-    {2, 2, 12, 4, 8, 0, DTYPE_FP32, true, 0, 0, {0}},         /* fewer tokens than ranks */
+    {2, 2, 12, 4, 8, 0, DTYPE_FP32, true, 0, 0, {0}}, /* fewer tokens than ranks */
     {1, 1, 12, 3, 8, 0, DTYPE_BF16, true, 0, 0, {0}},
     {1, 0, 12, 12, 8, 0, DTYPE_FP32, true, 0, 0, {0}},
     {1, 1, 10, 5, 8, 0, DTYPE_FP32, false, 0, 0, {0}},
@@ -235,7 +252,8 @@ static int run_scenes(struct comm *group, int world, const struct side *side)
                     continue;
                 failed = run_plan(&whole, &plan, group, side);
                 if (failed)
-                    fprintf(stderr, "scene %d, sp %d, %d chunks, %s, %s\n", s, sp, plan.chunks, plan.exchange, plan.attention);
+                    fprintf(stderr, "scene %d, sp %d, %d chunks, %s, %s\n", s, sp, plan.chunks, plan.exchange,
+                            plan.attention);
                 ran++;
             }
         whole_free(&whole);

@@ -1,8 +1,10 @@
-/* sp/test_memory.c -- the memory model: published peaks within the stated errors, exact terms, and what each choice changes.
+/* sp/test_memory.c -- the memory model: published peaks within the stated errors, exact terms, and what each choice
+ * changes.
  *
- * Set A: eight peaks of Arctic Training's ALST recipes (8 B, 70 B and 32 B models, 1 to 64 H100 or H200, ZeRO-3, CPU Adam,
- * flash_attention_2; one-device rows offload parameters too). The coefficients are fitted to them. Set B: a blog's peaks of Qwen3-4B
- * on one and four H100, another software stack: nothing is fitted, the model is expected to be up to 20 % high.
+ * Set A: eight peaks of Arctic Training's ALST recipes (8 B, 70 B and 32 B models, 1 to 64 H100 or H200, ZeRO-3, CPU
+ * Adam, flash_attention_2; one-device rows offload parameters too). The coefficients are fitted to them. Set B: a
+ * blog's peaks of Qwen3-4B on one and four H100, another software stack: nothing is fitted, the model is expected to be
+ * up to 20 % high.
  */
 #include "sp/sp_test.h"
 
@@ -16,8 +18,17 @@ static const double GiB = 1073741824.0;
 static struct model dense(int layers, int64_t hidden, int heads, int kv_heads, int64_t ffn, int64_t vocab, bool tied,
                           int64_t params)
 {
-    struct model model = {.layers = layers, .hidden = hidden, .heads = heads, .kv_heads = kv_heads, .head_dim = 128,
-                          .head_dim_v = 128, .ffn = ffn, .gated = true, .vocab = vocab, .tied = tied, .params = params};
+    struct model model = {.layers = layers,
+                          .hidden = hidden,
+                          .heads = heads,
+                          .kv_heads = kv_heads,
+                          .head_dim = 128,
+                          .head_dim_v = 128,
+                          .ffn = ffn,
+                          .gated = true,
+                          .vocab = vocab,
+                          .tied = tied,
+                          .params = params};
     int64_t q = (int64_t)heads * 128, kv = (int64_t)kv_heads * 128;
     model.params_layer = 2 * hidden * q + 2 * hidden * kv + 3 * hidden * ffn + 2 * hidden;
     model.params_embedding = vocab * hidden;
@@ -134,12 +145,12 @@ static void runs_that_fitted_are_not_called_too_large(void **state)
         int64_t seq;
         bool tiled, offload_checkpoints;
     } rows[] = {
-        {llama_8b(), 1, 8, 160000, false, false},  {llama_8b(), 8, 8, 1100000, false, false},
-        {llama_8b(), 8, 8, 1200000, true, false},  {llama_8b(), 8, 8, 2400000, false, true},
-        {llama_8b(), 1, 1, 500000, true, true},    {llama_8b(), 8, 8, 3800000, true, true},
-        {llama_8b(), 16, 16, 8000000, true, true}, {llama_8b(), 32, 32, 15500000, true, true},
-        {llama_70b(), 8, 8, 200000, true, false},  {llama_70b(), 16, 16, 1200000, true, true},
-        {qwen3_32b(), 1, 1, 230000, true, true},   {qwen3_32b(), 8, 8, 1550000, true, true},
+        {llama_8b(), 1, 8, 160000, false, false},   {llama_8b(), 8, 8, 1100000, false, false},
+        {llama_8b(), 8, 8, 1200000, true, false},   {llama_8b(), 8, 8, 2400000, false, true},
+        {llama_8b(), 1, 1, 500000, true, true},     {llama_8b(), 8, 8, 3800000, true, true},
+        {llama_8b(), 16, 16, 8000000, true, true},  {llama_8b(), 32, 32, 15500000, true, true},
+        {llama_70b(), 8, 8, 200000, true, false},   {llama_70b(), 16, 16, 1200000, true, true},
+        {qwen3_32b(), 1, 1, 230000, true, true},    {qwen3_32b(), 8, 8, 1550000, true, true},
         {qwen3_32b(), 16, 16, 4000000, true, true},
     };
     for (int i = 0; i < CHECK_COUNT(rows); i++) {
@@ -178,7 +189,8 @@ static void c39_logits(void **state)
     memory = memory_of(&model, 131072, &plan, "accelerate");
     assert_true(hundredths(term(&memory, "logits")->bytes) == 9.28);
     assert_true(hundredths(term(&memory, "logits_fp32")->bytes) == 18.56);
-    assert_true(term(&memory, "logits_grad")->bytes >= term(&memory, "logits_fp32")->bytes); /* a gradient of that size */
+    assert_true(term(&memory, "logits_grad")->bytes >=
+                term(&memory, "logits_fp32")->bytes); /* a gradient of that size */
     assert_string_equal(memory.peak_at, "loss");
     assert_true(term(&memory, "logits_fp32")->live_at_peak);
     assert_non_null(strstr(term(&memory, "logits_fp32")->formula, "4 B x 32768 tokens x 152064"));
@@ -308,7 +320,8 @@ static void replicated_kv_heads_stop_shrinking(void **state)
     assert_int_equal(term(&memory, "kv_copies")->bytes, 2 * 4096 * (32 - 8) * (128 + 128));
     plan = gpu_plan(32, 32, "flash_attention_3");
     struct work_memory third = memory_of(&model, 131072, &plan, "accelerate");
-    assert_int_equal(term(&third, "attention")->bytes + term(&third, "kv_copies")->bytes, INT64_C(12) * 2 * 4096 * 4096);
+    assert_int_equal(term(&third, "attention")->bytes + term(&third, "kv_copies")->bytes,
+                     INT64_C(12) * 2 * 4096 * 4096);
     /* the fitted coefficient has the copies in it: shown apart, not added */
     int64_t both = term(&memory, "attention")->bytes + term(&memory, "kv_copies")->bytes;
     assert_int_equal(both, (int64_t)ceil(17.9 * 2 * 4096 * 4096));
@@ -317,13 +330,24 @@ static void replicated_kv_heads_stop_shrinking(void **state)
 static void a_small_model_on_two_cpu_ranks(void **state)
 {
     (void)state;
-    struct model model = {.layers = 24, .hidden = 896, .heads = 14, .kv_heads = 2, .head_dim = 64, .head_dim_v = 64,
-                          .ffn = 4864, .gated = true, .vocab = 151936, .tied = true, .params = 494032768,
-                          .params_layer = 14912384, .params_embedding = 136134656};
+    struct model model = {.layers = 24,
+                          .hidden = 896,
+                          .heads = 14,
+                          .kv_heads = 2,
+                          .head_dim = 64,
+                          .head_dim_v = 64,
+                          .ffn = 4864,
+                          .gated = true,
+                          .vocab = 151936,
+                          .tied = true,
+                          .params = 494032768,
+                          .params_layer = 14912384,
+                          .params_embedding = 136134656};
     struct plan one = target_find("accelerate")->defaults, two = one;
     one.dp_shard = 2;
     two.sp = 2;
-    struct work_memory whole = memory_of(&model, 4096, &one, "accelerate"), half = memory_of(&model, 4096, &two, "accelerate");
+    struct work_memory whole = memory_of(&model, 4096, &one, "accelerate"),
+                       half = memory_of(&model, 4096, &two, "accelerate");
     assert_string_equal(whole.peak_at, "loss");
     /* a device memory in between decides for sp 2 */
     int64_t between = (whole.peak_bytes + half.peak_bytes) / 2;

@@ -198,7 +198,8 @@ static void check_names_the_rule(void **state)
     refused(&problem, (p = good, p.chunks = 0, &p), RULE_EXCHANGE_CANNOT, "0 chunks");
     refused(&problem, (p = good, p.offload = (enum plan_offload)9, &p), RULE_TARGET_CANNOT, "offload");
     refused(&problem, (p = good, p.zero_stage = 2, p.offload = PLAN_OFFLOAD_PARAMS, &p), RULE_TARGET_CANNOT, "stage 3");
-    refused(&problem, (p = good, p.zero_stage = 0, p.offload = PLAN_OFFLOAD_OPTIMIZER, &p), RULE_TARGET_CANNOT, "1 to 3");
+    refused(&problem, (p = good, p.zero_stage = 0, p.offload = PLAN_OFFLOAD_OPTIMIZER, &p), RULE_TARGET_CANNOT,
+            "1 to 3");
 }
 
 static void check_names_parts_that_are_absent(void **state)
@@ -352,10 +353,21 @@ static void enumerate_walks_everything_once(void **state)
 {
     (void)state;
     struct problem problem = small_problem(8, 8, 64, 8);
-    struct plan_space space = {.dev = DEV_CPU, .nsp = 3, .sp = {2, 3, 4}, .nexchange = 2, .nchunks = 2, .chunks = {1, 2},
-                               .nzero = 2, .zero = {1, 3}, .nloss = 3, .loss = {PLAN_LOSS_PLAIN, PLAN_LOSS_TILED, PLAN_LOSS_FUSED},
-                               .ncheckpointing = 2, .checkpointing = {PLAN_CHECKPOINTING_NONE, PLAN_CHECKPOINTING_FULL},
-                               .noffload = 1, .offload = {PLAN_OFFLOAD_NONE}, .nattention = 1};
+    struct plan_space space = {.dev = DEV_CPU,
+                               .nsp = 3,
+                               .sp = {2, 3, 4},
+                               .nexchange = 2,
+                               .nchunks = 2,
+                               .chunks = {1, 2},
+                               .nzero = 2,
+                               .zero = {1, 3},
+                               .nloss = 3,
+                               .loss = {PLAN_LOSS_PLAIN, PLAN_LOSS_TILED, PLAN_LOSS_FUSED},
+                               .ncheckpointing = 2,
+                               .checkpointing = {PLAN_CHECKPOINTING_NONE, PLAN_CHECKPOINTING_FULL},
+                               .noffload = 1,
+                               .offload = {PLAN_OFFLOAD_NONE},
+                               .nattention = 1};
     struct seen seen = {0};
     plan_default(&space.base);
     strcpy(space.exchange[0], "packed");

@@ -9,8 +9,15 @@
 static void from_model_takes_shapes(void **state)
 {
     (void)state;
-    struct model model = {.layers = 4, .hidden = 896, .heads = 14, .kv_heads = 2, .head_dim = 64, .head_dim_v = 64,
-                          .ffn = 4864, .window = 128, .window_layers = 4};
+    struct model model = {.layers = 4,
+                          .hidden = 896,
+                          .heads = 14,
+                          .kv_heads = 2,
+                          .head_dim = 64,
+                          .head_dim_v = 64,
+                          .ffn = 4864,
+                          .window = 128,
+                          .window_layers = 4};
     struct problem problem;
     problem_from_model(&model, 4096, 2, &problem);
     CHECK_OK(problem_check(&problem));
@@ -193,7 +200,8 @@ static void files_of_lengths(void **state)
     assert_int_equal(p.docs, 2);
     assert_int_equal(p.doc_len[1], 1);
     assert_int_equal(log_warning_count(), 2);
-    static const char *const bad[] = {"", "\n\n", "0\n0\n", "3\nfive\n", "3 5\n", "-3\n", "1e30\n", "99999999999999999999\n"};
+    static const char *const bad[] = {"",      "\n\n", "0\n0\n", "3\nfive\n",
+                                      "3 5\n", "-3\n", "1e30\n", "99999999999999999999\n"};
     for (int i = 0; i < CHECK_COUNT(bad); i++) {
         file_put(path, bad[i]);
         if (problem_set_docs(&p, path) != STATUS_USAGE)

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Definitions `const struct <kind> <kind>_name = {` in the files of the room; each is looked for in the table's source. */
+/* Definitions `const struct <kind> <kind>_name = {` in the files of the room; each is looked for in the table's source.
+ */
 static int definitions(const char *kind, const char *table)
 {
     char head[64], path[512], *rows = NULL;

@@ -82,7 +82,8 @@ static void accelerate_refuses(void **state)
     says(accelerate, &problem, (p = good, p.method = PLAN_METHOD_RING, &p), RULE_TARGET_CANNOT, "ring");
     says(accelerate, &problem, (p = good, p.chunks = 2, &p), RULE_TARGET_CANNOT, "2 chunks");
     says(accelerate, &problem, (p = good, p.mlp = PLAN_MLP_TILED, &p), RULE_TARGET_CANNOT, "tiled MLP");
-    says(accelerate, &problem, (p = good, p.checkpointing = PLAN_CHECKPOINTING_OFFLOAD, &p), RULE_TARGET_CANNOT, "checkpoints");
+    says(accelerate, &problem, (p = good, p.checkpointing = PLAN_CHECKPOINTING_OFFLOAD, &p), RULE_TARGET_CANNOT,
+         "checkpoints");
     p = good;
     strcpy(p.exchange, "packed");
     says(accelerate, &problem, &p, RULE_TARGET_CANNOT, "one after another");

@@ -1,4 +1,5 @@
-/* sp/test_work.c -- bytes, FLOPs, products of layers, data-parallel traffic, accumulation: against numbers worked out by hand. */
+/* sp/test_work.c -- bytes, FLOPs, products of layers, data-parallel traffic, accumulation: against numbers worked out
+ * by hand. */
 #include "sp/sp_test.h"
 
 #include "model/model.h"
@@ -6,9 +7,18 @@
 
 #include <math.h>
 
-static const struct model llama_8b = {.layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128,
-                                      .head_dim_v = 128, .ffn = 14336, .gated = true, .vocab = 128256,
-                                      .params = 8030261248, .params_layer = 218112000, .params_embedding = 525336576};
+static const struct model llama_8b = {.layers = 32,
+                                      .hidden = 4096,
+                                      .heads = 32,
+                                      .kv_heads = 8,
+                                      .head_dim = 128,
+                                      .head_dim_v = 128,
+                                      .ffn = 14336,
+                                      .gated = true,
+                                      .vocab = 128256,
+                                      .params = 8030261248,
+                                      .params_layer = 218112000,
+                                      .params_embedding = 525336576};
 
 static struct problem of_model(const struct model *model, int64_t seq, int world)
 {
