@@ -204,7 +204,7 @@ static const struct scene scenes[] = {
     {1, 17, 12, 2, 8, 0, DTYPE_FP32, true, 0, 0, {0}},          /* two kv heads for four ranks */
     {1, 17, 12, 1, 8, 0, DTYPE_BF16, true, 0, 0, {0}},          /* one kv head for all ranks */
     {2, 19, 8, 2, 8, 0, DTYPE_FP32, true, 5, 0, {0}},           /* window */
-    {1, 23, 12, 3, 24, 16, DTYPE_FP32, true, 0, 0, {0}},        /* v narrower than q and k */
+    {1, 23, 12, 12, 24, 16, DTYPE_FP32, true, 0, 0, {0}}, /* v narrower than q and k */
     {1, 21, 10, 5, 8, 0, DTYPE_FP32, false, 0, 0, {0}},         /* full mask: padding must not be seen */
     {2, 16, 12, 4, 8, 0, DTYPE_BF16, true, 0, 3, {3, 5, 8}},    /* packed, batch 2 */
     {1, 17, 8, 2, 8, 12, DTYPE_FP32, true, 4, 4, {1, 0, 9, 7}}, /* packed, padded, window, an empty document */
