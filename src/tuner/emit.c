@@ -89,15 +89,15 @@ static bool has_file(const struct recommendation *recommendation, const char *na
     return false;
 }
 
-/* Accelerate finds the DeepSpeed JSON relative to the current directory, so the line changes there first. */
 void emit_next(const struct recommendation *recommendation, const char *dir, char *buf, size_t size)
 {
     struct text line = {0};
-    bool several = has_file(recommendation, "launch.slurm");
-    if (has_file(recommendation, "accelerate.yaml")) {
+    for (int i = 0; emits[i] != NULL && line.len == 0; i++) {
+        if (!has_file(recommendation, emits[i]->main_file))
+            continue;
         text_add(&line, "cd %s", dir[0] == '-' ? "-- " : "");
         quote_shell(&line, dir);
-        text_add(&line, " && %s", several ? "sbatch launch.slurm" : "accelerate launch --config_file accelerate.yaml train.py");
+        text_add(&line, " && %s", emits[i]->next(recommendation));
     }
     /* Half a command is worse than none. */
     if (text_status(&line) != STATUS_OK || !text_print(buf, size, "%s", text_get(&line)))

@@ -24,6 +24,9 @@ struct emit {
     const char *name;  /* "accelerate" */
     const char *about;
     enum status (*run)(struct recommendation *recommendation, const struct emit_context *context); /* appends to files[] */
+    const char *main_file; /* next is for answers that have it */
+    /* The command that uses the files, run in their directory. */
+    const char *(*next)(const struct recommendation *recommendation);
 };
 extern const struct emit *const emits[]; /* NULL-terminated */
 const struct emit *emit_find(const char *name);

@@ -3,8 +3,10 @@
  * accelerate.yaml ds_config.json trainer_args.py train.py launch.sh, and launch.slurm. Refused before anything is written: what
  * Accelerate, DeepSpeed or the model would end with an error later, or run as something else than was measured.
  */
-#include "base/version.h"
 #include "tuner/emit_accelerate.h"
+
+#include "base/log.h"
+#include "base/version.h"
 #include "tuner/emit_batch.h"
 #include "tuner/emit_quote.h"
 
@@ -71,6 +73,10 @@ static enum status plan_refuse(const struct accelerate_facts *facts)
     if (facts->problem->docs > 0 && strcmp(facts->class, "sdpa") == 0)
         return HINT(FAIL(STATUS_USAGE, "no files for packed documents with sdpa: it attends across them"),
                     "use --attention flash_attention_2");
+    if (facts->problem->docs > 0 && plan->micro_batch > 1)
+        return HINT(FAIL(STATUS_USAGE, "no files for packed documents in micro batches of %lld: Transformers sees their ends in "
+                                       "batches of one only", (long long)plan->micro_batch),
+                    "use --micro-batch 1");
     if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD || plan->mlp == PLAN_MLP_TILED || plan->chunks > 1)
         return FAIL(STATUS_USAGE, "no files for this plan: Transformers has no checkpoint offload, tiled MLP or chunked exchange");
     if (plan->micro_batch < 1 || plan->accumulate < 1)
@@ -84,13 +90,16 @@ enum status accelerate_facts_fill(const struct recommendation *recommendation, c
     const struct request *request = &recommendation->request;
     if (recommendation->chosen < 0 || recommendation->chosen >= recommendation->n)
         return FAIL(STATUS_USAGE, "there is no plan to write files for");
-    const struct plan *plan = &recommendation->candidates[recommendation->chosen].plan;
+    const struct recommend_candidate *chosen = &recommendation->candidates[recommendation->chosen];
+    const struct plan *plan = &chosen->plan;
+    const struct target *accelerate = target_find("accelerate");
+    const char *told = chosen->attention_class[0] != '\0' ? chosen->attention_class : plan->attention;
     *out = (struct accelerate_facts){.recommendation = recommendation,
                                      .plan = plan,
                                      .problem = &request->problem,
                                      .model = &request->model,
                                      .command = command != NULL ? command : "",
-                                     .class = target_class(target_find("accelerate"), plan->attention),
+                                     .class = target_class(accelerate, told),
                                      .world = request->world};
     TRY(plan_refuse(out));
     out->padded = problem_padded(&request->problem, plan->sp);
@@ -133,11 +142,28 @@ static enum status run(struct recommendation *recommendation, const struct emit_
     TRY(accelerate_facts_fill(recommendation, context->command, &facts));
     TRY(put(recommendation, context, &facts, "accelerate.yaml", "accelerate", false, accelerate_yaml));
     TRY(put(recommendation, context, &facts, "ds_config.json", "deepspeed", false, accelerate_deepspeed));
+    TRY(put(recommendation, context, &facts, "trainer_args.py", "trainer", false, accelerate_trainer_args));
+    TRY(put(recommendation, context, &facts, "train.py", "script", true, accelerate_train));
+    TRY(put(recommendation, context, &facts, "launch.sh", "launch", true, accelerate_launch));
+    TRY(put(recommendation, context, &facts, "launch.slurm", "slurm", false, accelerate_slurm));
+    if (facts.order && !facts.order_by_host)
+        log_warn("the rank order mixes hosts, which a launcher per host cannot do: launch.sh lists it as a comment");
     return STATUS_OK;
+}
+
+/* Accelerate looks for the DeepSpeed JSON in the current directory; emit_next changes there first. */
+static const char *next(const struct recommendation *recommendation)
+{
+    const struct request *request = &recommendation->request;
+    return ranks_of_host(request->world, request->ranks_per_host) < request->world
+               ? "sbatch launch.slurm"
+               : "accelerate launch --config_file accelerate.yaml train.py";
 }
 
 const struct emit emit_accelerate = {
     .name = "accelerate",
     .about = "Accelerate YAML, DeepSpeed JSON, Trainer arguments, training script, launchers",
     .run = run,
+    .main_file = "accelerate.yaml",
+    .next = next,
 };

@@ -27,40 +27,39 @@ static void put_event(struct yaml *yaml, int made, yaml_event_t *event)
     yaml->failed = yaml->failed || !made || !yaml_emitter_emit(&yaml->emitter, event);
 }
 
-static void put_scalar(struct yaml *yaml, const char *value, bool string)
+/* Words and numbers that YAML reads as what they are; nothing here is anybody's free text. */
+static void put_scalar(struct yaml *yaml, const char *value)
 {
     yaml_event_t event;
-    put_event(yaml,
-              yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)value, -1, !string, 1,
-                                           string ? YAML_ANY_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE),
+    put_event(yaml, yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)value, -1, 1, 1, YAML_ANY_SCALAR_STYLE),
               &event);
 }
 
 static void put_text(struct yaml *yaml, const char *key, const char *value)
 {
-    put_scalar(yaml, key, true);
-    put_scalar(yaml, value, true);
+    put_scalar(yaml, key);
+    put_scalar(yaml, value);
 }
 
 static void put_int(struct yaml *yaml, const char *key, int value)
 {
     char digits[16];
     snprintf(digits, sizeof digits, "%d", value);
-    put_scalar(yaml, key, true);
-    put_scalar(yaml, digits, false);
+    put_scalar(yaml, key);
+    put_scalar(yaml, digits);
 }
 
 static void put_bool(struct yaml *yaml, const char *key, bool value)
 {
-    put_scalar(yaml, key, true);
-    put_scalar(yaml, value ? "true" : "false", false);
+    put_scalar(yaml, key);
+    put_scalar(yaml, value ? "true" : "false");
 }
 
 static void map_begin(struct yaml *yaml, const char *key)
 {
     yaml_event_t event;
     if (key != NULL)
-        put_scalar(yaml, key, true);
+        put_scalar(yaml, key);
     put_event(yaml, yaml_mapping_start_event_initialize(&event, NULL, NULL, 1, YAML_BLOCK_MAPPING_STYLE), &event);
 }
 
