@@ -29,12 +29,12 @@ void bench_options_effort(const char *effort, struct bench_options *out)
 {
     static const struct {
         const char *name;
-        int warmup, samples_min, samples_max;
+        int warmup, samples_min, samples_max, repeats;
         double ci_target;
     } efforts[] = {
-        {"quick", 3, 10, 100, 0.05},
-        {"normal", 5, 20, 500, 0.02},
-        {"full", 10, 30, 2000, 0.01},
+        {"quick", 3, 10, 100, 5, 0.05},
+        {"normal", 5, 20, 500, 8, 0.02},
+        {"full", 10, 30, 2000, 12, 0.01},
     };
     size_t at = 0;
     for (size_t i = 0; effort != NULL && i < sizeof efforts / sizeof efforts[0]; i++)
@@ -46,5 +46,5 @@ void bench_options_effort(const char *effort, struct bench_options *out)
                                   .ci_target = efforts[at].ci_target,
                                   .budget_us = -1,
                                   .timeout_us = 60 * 1000 * 1000,
-                                  .repeats = 3};
+                                  .repeats = efforts[at].repeats};
 }

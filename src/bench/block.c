@@ -11,9 +11,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { PROBES = 3, ALIGNS = 21 };
-enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
+enum { PROBES = 3, ALIGNS = 21, NAP_NS = 5 * 1000 * 1000 };
+enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, LOST, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
 
 /* What goes through one comm_max: the ranks' worst of everything. Times follow the flags. */
 struct agreed {
@@ -194,11 +195,10 @@ static enum status timed(struct run *run, struct row *row, int k, bool verify, d
     *real_us = 0;
     if (row->c->buffers == BENCH_HOT && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not hot */
         TRY(sample(run, row, 1, &us, &real, failed));
-    for (int i = 0; i < k && *failed == STATUS_OK; i++) {
-        if (i == k - 1 && verify)
+    for (int i = 0; i < k; i++) { /* a rank that failed still aligns with the others */
+        if (i == k - 1 && verify && *failed == STATUS_OK)
             *failed = row->subject->poison(row->state);
-        if (*failed == STATUS_OK)
-            TRY(sample(run, row, row->loop, &times_us[i], &real, failed));
+        TRY(sample(run, row, row->loop, &times_us[i], &real, failed));
         *real_us = i == 0 ? real : fmin(*real_us, real);
     }
     return group_is_over(*failed) ? *failed : STATUS_OK;
@@ -208,7 +208,7 @@ static enum status timed(struct run *run, struct row *row, int k, bool verify, d
 static enum status take(struct run *run, struct row *row, const struct agreed *a, int k, double before, bool verified)
 {
     double after = rate_of(a->flag[PROBE]);
-    enum state_verdict verdict = state_judge(run, before, after, a->flag[STEAL], a->flag[THROTTLED]);
+    enum state_verdict verdict = state_judge(run, before, after, a->flag[LOST], a->flag[THROTTLED]);
     double share = run->env->memo.fma_best > 0 ? after / run->env->memo.fma_best : 0;
     if (verdict == STATE_CHANGED) {
         for (int i = 0; i < run->n; i++)
@@ -219,6 +219,7 @@ static enum status take(struct run *run, struct row *row, const struct agreed *a
     if (verdict == STATE_OUTSIDE && row->repeats_left > 0 && !run->interrupted && left_us(run) > a->flag[BLOCK_US]) {
         row->repeats_left--;
         row->repeated++;
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); /* whoever disturbed us gets his turn now */
         return STATUS_OK;
     }
     TRY(mem_grow((void **)&row->times_us, &row->cap, (size_t)(row->n + k), sizeof *row->times_us));
@@ -230,9 +231,17 @@ static enum status take(struct run *run, struct row *row, const struct agreed *a
     row->state_sum += share;
     row->state_min = row->blocks == 0 ? share : fmin(row->state_min, share);
     row->steal_max = fmax(row->steal_max, a->flag[STEAL]);
+    row->wait_max = fmax(row->wait_max, a->flag[WAIT]);
     row->throttled += a->flag[THROTTLED];
     row->blocks++;
     return STATUS_OK;
+}
+
+/* The share of time that went to others, if that can have moved the median: a long wait in the middle of many short samples has spoilt
+ * one of them. */
+static double lost_share(const struct conditions_span *span, int samples)
+{
+    return fmax(span->steal_share, span->waits > 0.15 * samples ? span->wait_share : 0);
 }
 
 enum status block_run(struct run *run, struct row *row)
@@ -258,6 +267,8 @@ enum status block_run(struct run *run, struct row *row)
     a.flag[WRONG] = !ok;
     a.flag[PROBE] = slowness;
     a.flag[STEAL] = span.steal_share;
+    a.flag[WAIT] = span.wait_share;
+    a.flag[LOST] = lost_share(&span, k);
     a.flag[THROTTLED] = span.throttled;
     a.flag[VERIFY_US] = verify ? (double)(clock_ns() - at) * 1e-3 : 0;
     a.flag[BLOCK_US] = span.elapsed_us;

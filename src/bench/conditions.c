@@ -1,4 +1,4 @@
-/* bench/conditions.c -- /proc/stat and cpu.stat of the control group. */
+/* bench/conditions.c -- /proc/stat, /proc/self/schedstat and cpu.stat of the control group. */
 #include "bench/conditions.h"
 
 #include "base/cgroup.h"
@@ -22,6 +22,19 @@ static void read_ticks(struct conditions *out)
     out->steal_ticks = n > STEAL ? ticks[STEAL] : 0;
 }
 
+/* "time on a CPU, time runnable without one, slices", of the main thread, which is the rank. */
+static void read_waited(struct conditions *out)
+{
+    long long ran = 0, waited = 0, slices = 0;
+    FILE *file = fopen("/proc/self/schedstat", "r");
+    if (file != NULL && fscanf(file, "%lld %lld %lld", &ran, &waited, &slices) == 3) {
+        out->waited_ns = waited;
+        out->waits = slices;
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
 static void read_throttled(struct conditions *out)
 {
     struct cgroup group;
@@ -38,6 +51,7 @@ void conditions_read(struct conditions *out)
 {
     *out = (struct conditions){.ns = clock_ns()};
     read_ticks(out);
+    read_waited(out);
     read_throttled(out);
 }
 
@@ -46,9 +60,12 @@ struct conditions_span conditions_since(const struct conditions *from)
     struct conditions now;
     conditions_read(&now);
     double steal = now.steal_ticks - from->steal_ticks, ticks = now.ticks - from->ticks;
+    double elapsed_ns = (double)(now.ns - from->ns);
     return (struct conditions_span){
-        .elapsed_us = (double)(now.ns - from->ns) * 1e-3,
+        .elapsed_us = elapsed_ns * 1e-3,
+        .wait_share = elapsed_ns > 0 ? (double)(now.waited_ns - from->waited_ns) / elapsed_ns : 0,
         .steal_share = steal >= 2 && ticks > 0 ? steal / ticks : 0,
+        .waits = (double)(now.waits - from->waits),
         .throttled = (double)(now.throttled - from->throttled),
     };
 }

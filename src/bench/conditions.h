@@ -1,4 +1,5 @@
-/* bench/conditions.h -- what the machine did meanwhile: CPU time stolen by the hypervisor, throttling by the control group. */
+/* bench/conditions.h -- what the machine did meanwhile: CPU time that the hypervisor stole, that other processes took, that the control
+ * group forbade. */
 #ifndef SPTUNE_BENCH_CONDITIONS_H
 #define SPTUNE_BENCH_CONDITIONS_H
 
@@ -7,6 +8,7 @@
 struct conditions {
     int64_t ns;
     double steal_ticks, ticks; /* /proc/stat, all CPUs */
+    int64_t waited_ns, waits;  /* this process could have run, but others did; how often it was put on a CPU */
     int64_t throttled;         /* periods in which the group was stopped, over the group and its parents */
 };
 
@@ -15,6 +17,8 @@ void conditions_read(struct conditions *out);
 struct conditions_span {
     double elapsed_us;
     double steal_share; /* of all CPU time; 0 when below the clock's resolution of two ticks */
+    double wait_share;  /* of the elapsed time */
+    double waits;
     double throttled;
 };
 /* From `from` until now. */

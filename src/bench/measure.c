@@ -135,7 +135,7 @@ static enum status run_all(struct run *run, const struct bench_case *cases, stru
 {
     for (int i = 0; i < run->n; i++) {
         run->rows[i].c = &cases[i];
-        row_check(&run->rows[i], run->env);
+        row_check(run, &run->rows[i]);
     }
     TRY(block_sync(run));
     if (out_of_time(run))
@@ -148,10 +148,10 @@ static enum status run_all(struct run *run, const struct bench_case *cases, stru
     return finish(run, out);
 }
 
-enum status bench_run(struct bench_env *env, const struct bench_case *cases, int n, const struct bench_options *options,
-                      struct sample *out)
+enum status measure_run(struct bench_env *env, const struct bench_subject *const *subjects, const struct bench_case *cases, int n,
+                        const struct bench_options *options, struct sample *out)
 {
-    struct run run = {.env = env, .options = options, .n = n, .start_ns = clock_ns()};
+    struct run run = {.env = env, .options = options, .subjects = subjects, .n = n, .start_ns = clock_ns()};
     if (n < 1 || n > BENCH_CASES_MAX)
         return FAIL(STATUS_USAGE, "%d cases in one run; 1 to %d", n, BENCH_CASES_MAX);
     for (int i = 0; i < n && comm_rank(env->world) == 0; i++)
@@ -172,4 +172,10 @@ enum status bench_run(struct bench_env *env, const struct bench_case *cases, int
     for (int i = 0; i < n && status != STATUS_OK && comm_rank(env->world) == 0; i++)
         sample_free(&out[i]);
     return status;
+}
+
+enum status bench_run(struct bench_env *env, const struct bench_case *cases, int n, const struct bench_options *options,
+                      struct sample *out)
+{
+    return measure_run(env, bench_subjects, cases, n, options, out);
 }

@@ -32,13 +32,14 @@ struct row {
     int iteration, loop;        /* iterations so far; per sample */
     int warmups, blocks, repeated, repeats_left, tainted, verified;
     double verify_us, block_us; /* of the last one that did */
-    double state_sum, state_min, steal_max, throttled;
+    double state_sum, state_min, steal_max, wait_max, throttled;
     int wave;
 };
 
 struct run {
     struct bench_env *env;
     const struct bench_options *options;
+    const struct bench_subject *const *subjects;
     struct row *rows;
     int n;
     struct dev_queue *queue;
@@ -52,6 +53,11 @@ struct run {
     double align_us;   /* agreed: a barrier of aligned ranks */
     int wave, nwave;   /* rows of this wave */
 };
+
+/* ---- measure.c ---- */
+/* bench_run with a table of subjects of its own; tests have some that fail. */
+enum status measure_run(struct bench_env *env, const struct bench_subject *const *subjects, const struct bench_case *cases, int n,
+                        const struct bench_options *options, struct sample *out);
 
 /* ---- block.c ---- */
 enum status block_warm(struct run *run, struct row *row);
@@ -67,13 +73,13 @@ bool state_judged(const struct run *run);
 /* A probe at the start: takes the state of the CPUs as it is when it lasts. */
 void state_begin(struct run *run, const double *rates, int n);
 enum state_verdict { STATE_SAME, STATE_OUTSIDE, STATE_CHANGED };
-/* before, after: rates. CHANGED: a new lasting state; everything of this run starts over. */
-enum state_verdict state_judge(struct run *run, double before, double after, double steal_share, double throttled);
+/* before, after: rates. lost: the share of CPU time that went elsewhere. CHANGED: a new lasting state; all of this run starts over. */
+enum state_verdict state_judge(struct run *run, double before, double after, double lost, double throttled);
 
 /* ---- row.c ---- */
 void row_waive(struct row *row, enum rule rule, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void row_fail(struct row *row, const char *why);
-void row_check(struct row *row, const struct bench_env *env);
+void row_check(const struct run *run, struct row *row);
 /* Creates; a failure settles the row, but NOMEM beside open rows leaves it for the next wave. */
 enum status row_open(struct run *run, struct row *row, bool others_open);
 void row_close(struct row *row);

@@ -31,6 +31,11 @@ static double rounded(enum dtype dtype, double value)
     return (double)dtype_get(dtype, &bits, 0);
 }
 
+double oracle_roundoff(enum dtype dtype)
+{
+    return dtype == DTYPE_FP32 ? 0x1p-24 : dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
 static double dot_exact(const float *a, const float *b, int n)
 {
     double sum = 0;
@@ -62,6 +67,12 @@ static void load(struct work *work, enum oracle_tensor tensor, int64_t index, in
     work->source->row(work->source->arg, tensor, token, head, out);
 }
 
+static bool sees(const struct work *work, const struct oracle_query *query, int64_t j)
+{
+    struct attention_range seen = attention_keys(work->shape, &work->segment, query->i);
+    return j >= seen.first && j < seen.end;
+}
+
 /* Every key once: its scores with each query that sees it, and dP. */
 static void score_keys(struct work *work, const struct oracle_query *queries, int64_t n, bool backward)
 {
@@ -73,10 +84,9 @@ static void score_keys(struct work *work, const struct oracle_query *queries, in
         work->scale->k_max = magnitude(work->k, dim, work->scale->k_max);
         work->scale->v_max = magnitude(work->v, dim_v, work->scale->v_max);
         for (int64_t a = 0; a < n; a++) {
-            struct attention_range seen = attention_keys(shape, &work->segment, queries[a].i);
-            if (j < seen.first || j >= seen.end)
-                continue;
             int64_t at = a * work->span + j;
+            if (!sees(work, &queries[a], j))
+                continue;
             work->s[at] = dot_exact(work->q + a * dim, work->k, dim) * (double)shape->scale;
             work->ps[at] = rounded(shape->dtype, (double)(dot_plain(work->q + a * dim, work->k, dim) * shape->scale));
             work->scale->s_max = fmax(work->scale->s_max, fabs(work->s[at]));
@@ -118,33 +128,40 @@ static double softmax_plain(enum dtype dtype, double *s, struct attention_range 
     return sum > 0 ? (double)(float)(max + log((double)sum)) : -INFINITY;
 }
 
-/* dP to dS in place. */
-static void score_gradients(const struct work *work, struct attention_range seen, const double *p, double *dp, bool plain)
+/* dP to dS in place. What is taken off every dP is sum(P dP) = <dO, O>; kernels take it from the O they stored, so the plain one does. */
+static void score_gradients(const struct work *work, struct attention_range seen, const double *p, double *dp, double mean,
+                            bool plain)
 {
-    double mean = 0;
-    float plain_mean = 0;
     enum dtype dtype = work->shape->dtype;
     for (int64_t j = seen.first; j < seen.end; j++) {
-        mean += p[j] * dp[j];
-        plain_mean += (float)p[j] * (float)dp[j];
-    }
-    for (int64_t j = seen.first; j < seen.end; j++) {
-        double ds = p[j] * (dp[j] - (plain ? (double)plain_mean : mean));
+        double ds = p[j] * (dp[j] - mean);
         dp[j] = plain ? rounded(dtype, rounded(dtype, ds) * (double)work->shape->scale) : ds * (double)work->shape->scale;
     }
 }
 
-static void weigh(struct work *work, struct oracle_query *queries, int64_t n, bool backward)
+static void weigh(struct work *work, struct oracle_query *queries, int64_t n)
 {
     for (int64_t a = 0; a < n; a++) {
         struct attention_range seen = attention_keys(work->shape, &work->segment, queries[a].i);
-        double *s = work->s + a * work->span, *ps = work->ps + a * work->span;
-        queries[a].lse = softmax_exact(s, seen);
-        queries[a].plain_lse = softmax_plain(work->shape->dtype, ps, seen);
-        if (!backward)
-            continue;
-        score_gradients(work, seen, s, work->dp + a * work->span, false);
-        score_gradients(work, seen, ps, work->pdp + a * work->span, true);
+        queries[a].lse = softmax_exact(work->s + a * work->span, seen);
+        queries[a].plain_lse = softmax_plain(work->shape->dtype, work->ps + a * work->span, seen);
+    }
+}
+
+static void differentiate(struct work *work, const struct oracle_query *queries, int64_t n)
+{
+    int dim_v = work->shape->head_dim_v;
+    for (int64_t a = 0; a < n; a++) {
+        struct attention_range seen = attention_keys(work->shape, &work->segment, queries[a].i);
+        const float *d_o = work->d_o + a * dim_v;
+        double mean = 0;
+        float plain_mean = 0;
+        for (int t = 0; t < dim_v; t++) {
+            mean += (double)d_o[t] * queries[a].o[t];
+            plain_mean += d_o[t] * (float)queries[a].o[dim_v + t];
+        }
+        score_gradients(work, seen, work->s + a * work->span, work->dp + a * work->span, mean, false);
+        score_gradients(work, seen, work->ps + a * work->span, work->pdp + a * work->span, (double)plain_mean, true);
     }
 }
 
@@ -157,22 +174,29 @@ static void add_row(double *out, int dim, int64_t plain_at, double x, double px,
     }
 }
 
-/* Every key once more: O, dQ, and what the queries add to its gradients. */
-static void gather_keys(struct work *work, struct oracle_query *queries, int64_t n, struct oracle_keys *keys)
+/* Every key once more: O. */
+static void gather_values(struct work *work, struct oracle_query *queries, int64_t n)
 {
-    const struct attention_shape *shape = work->shape;
-    int dim = shape->head_dim, dim_v = shape->head_dim_v;
+    int dim_v = work->shape->head_dim_v;
+    for (int64_t j = 0; j < work->span; j++) {
+        load(work, ORACLE_V, j, work->kv, work->v);
+        for (int64_t a = 0; a < n; a++)
+            if (sees(work, &queries[a], j))
+                add_row(queries[a].o, dim_v, dim_v, work->s[a * work->span + j], work->ps[a * work->span + j], work->v);
+    }
+}
+
+/* And once more: dQ, and what the queries add to its own gradients. */
+static void gather_gradients(struct work *work, struct oracle_query *queries, int64_t n, struct oracle_keys *keys)
+{
+    int dim = work->shape->head_dim, dim_v = work->shape->head_dim_v;
     for (int64_t j = 0; j < work->span; j++) {
         load(work, ORACLE_K, j, work->kv, work->k);
-        load(work, ORACLE_V, j, work->kv, work->v);
         for (int64_t a = 0; a < n; a++) {
-            struct attention_range seen = attention_keys(shape, &work->segment, queries[a].i);
             int64_t at = a * work->span + j;
-            if (j < seen.first || j >= seen.end)
+            if (!sees(work, &queries[a], j))
                 continue;
-            add_row(queries[a].o, dim_v, dim_v, work->s[at], work->ps[at], work->v);
-            if (queries[a].dq != NULL)
-                add_row(queries[a].dq, dim, dim, work->dp[at], work->pdp[at], work->k);
+            add_row(queries[a].dq, dim, dim, work->dp[at], work->pdp[at], work->k);
             if (keys == NULL || keys->dk == NULL)
                 continue;
             add_row(keys->dk + j * dim, dim, work->span * dim, work->dp[at], work->pdp[at], work->q + a * dim);
@@ -205,13 +229,16 @@ static void run_some(struct work *work, struct oracle_query *queries, int64_t n,
         work->scale->do_max = magnitude(work->d_o + a * dim_v, dim_v, work->scale->do_max);
     }
     score_keys(work, queries, n, backward);
-    weigh(work, queries, n, backward);
-    gather_keys(work, queries, n, keys);
-    for (int64_t a = 0; a < n; a++) {
+    weigh(work, queries, n);
+    gather_values(work, queries, n);
+    for (int64_t a = 0; a < n; a++)
         round_plain(shape->dtype, queries[a].o + dim_v, dim_v);
-        if (backward)
-            round_plain(shape->dtype, queries[a].dq + dim, dim);
-    }
+    if (!backward)
+        return;
+    differentiate(work, queries, n);
+    gather_gradients(work, queries, n, keys);
+    for (int64_t a = 0; a < n; a++)
+        round_plain(shape->dtype, queries[a].dq + dim, dim);
 }
 
 static enum status work_alloc(struct work *work, int64_t most)
@@ -299,11 +326,13 @@ bool oracle_all_agree(const struct attention_shape *shape, const struct oracle_e
                       const struct oracle_scale *scale, char why[256])
 {
     const double u = 0x1p-24; /* half an ulp of fp32: what accumulation may add whatever the storage */
+    /* Where only a handful of values is compared, the plain computation may be lucky: a quarter of a rounding of <dO, O> more. */
+    double luck = oracle_roundoff(shape->dtype) / 4;
     double ds_max = scale->dp_max * fabs((double)shape->scale);
     double s_bound = fabs((double)shape->scale) * scale->q_max * scale->k_max * shape->head_dim;
     return oracle_agrees(&errors[ORACLE_O], 4 * u * scale->v_max, why) &&
            oracle_agrees(&errors[ORACLE_LSE], 4 * u * (1 + s_bound), why) &&
-           oracle_agrees(&errors[ORACLE_DQ], 4 * u * ds_max * scale->k_max, why) &&
-           oracle_agrees(&errors[ORACLE_DK], 4 * u * ds_max * scale->q_max, why) &&
+           oracle_agrees(&errors[ORACLE_DQ], (8 * u + luck) * ds_max * scale->k_max, why) &&
+           oracle_agrees(&errors[ORACLE_DK], (8 * u + luck) * ds_max * scale->q_max, why) &&
            oracle_agrees(&errors[ORACLE_DV], 4 * u * scale->do_max, why);
 }

@@ -40,6 +40,8 @@ enum status oracle_run(const struct attention_shape *shape, const struct oracle_
                        struct oracle_query *queries, int64_t n, struct oracle_keys *keys, struct oracle_scale *scale);
 void oracle_keys_round(const struct attention_shape *shape, int64_t seq_k, enum dtype dtype, struct oracle_keys *keys);
 
+double oracle_roundoff(enum dtype dtype); /* largest relative error of one rounding */
+
 /* One tensor of a comparison. */
 struct oracle_error {
     const char *name;

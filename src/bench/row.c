@@ -8,6 +8,7 @@
 #include "bench/group.h"
 #include "bench/subject.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,15 +36,17 @@ void row_fail(struct row *row, const char *why)
     row_settle(row, SAMPLE_FAILED, RULE_OK);
 }
 
-void row_check(struct row *row, const struct bench_env *env)
+void row_check(const struct run *run, struct row *row)
 {
     const struct bench_case *c = row->c;
-    row->subject = bench_subject_find(c->subject);
+    for (int i = 0; run->subjects[i] != NULL && row->subject == NULL; i++)
+        if (strcmp(run->subjects[i]->name, c->subject) == 0)
+            row->subject = run->subjects[i];
     if (row->subject == NULL) {
         row_waive(row, RULE_ABSENT, "there is no subject '%.31s'", c->subject);
         return;
     }
-    struct verdict verdict = row->subject->check(c, env);
+    struct verdict verdict = row->subject->check(c, run->env);
     if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH)
         verdict = verdict_no(RULE_ABSENT, "timing graph replays a captured graph and needs a GPU; here there are stream and loop");
     if (!verdict_ok(&verdict))
@@ -80,7 +83,7 @@ void row_close(struct row *row)
 void row_restart(struct row *row)
 {
     row->n = row->blocks = row->tainted = row->verified = 0;
-    row->state_sum = row->state_min = row->steal_max = row->throttled = 0;
+    row->state_sum = row->state_min = row->steal_max = row->wait_max = row->throttled = 0;
     row->repeated++;
 }
 
@@ -112,8 +115,8 @@ void row_stop(const struct run *run, struct row *row)
         row_waive(row, RULE_BUDGET, "%s after %d of %d samples", run->interrupted ? "interrupted" : "the budget ended", row->n,
                   run->options->samples_min);
     else if (2 * row->tainted > row->n)
-        row_waive(row, RULE_TAINTED, "%d of %d samples were taken while the CPUs were slower, faster or stolen", row->tainted,
-                  row->n);
+        row_waive(row, RULE_TAINTED, "%d of %d samples were taken while the CPUs were slower, faster or not ours (up to %.0f %% of the time)",
+                  row->tainted, row->n, 100 * fmax(row->wait_max, row->steal_max));
     else
         row_settle(row, SAMPLE_OK, RULE_OK);
 }
@@ -151,6 +154,7 @@ static json_t *conditions_of(const struct run *run, const struct row *row)
     if (row->tainted > 0)
         put_int(c, "tainted", row->tainted);
     put(c, "steal", row->steal_max);
+    put(c, "waited", row->wait_max);
     put(c, "throttled", row->throttled);
     if (run->options->oversubscribed)
         json_object_set_new(c, "oversubscribed", json_true());

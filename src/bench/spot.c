@@ -250,13 +250,13 @@ static void sums_here(const struct spot *spot, struct sums *out)
     inner(shape->dtype, spot->dk, spot->k, k * shape->head_dim, &out->sum[SUM_DK_K], &out->squares[SUM_DK_K]);
 }
 
-/* Terms carry independent relative errors of a few roundings, so the sums differ by a few roundings of the root of their squares; sums
- * over S keys in fp32 add sqrt(S) of its own. */
-static bool identity(const struct sums *s, int a, int b, enum dtype dtype, int64_t seq, const char *name, char why[256])
+/* Terms carry independent relative errors of a rounding or two, so the sums differ by a few of them times the root of the sum of their
+ * squares; sums over S keys in fp32 add sqrt(S) of its own. fp16 has a smallest number, and gradients get there. */
+static bool identity(const struct sums *s, int a, int b, enum dtype dtype, int64_t seq, double elems, const char *name,
+                     char why[256])
 {
-    double u = dtype == DTYPE_FP32 ? 0x1p-24 : dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
-    double root = sqrt(s->squares[a] + s->squares[b]);
-    double allowed = root * (16 * u + 16 * 0x1p-24 * sqrt((double)seq));
+    double root = sqrt(s->squares[a] + s->squares[b]), smallest = dtype == DTYPE_FP16 ? 0x1p-25 : 0;
+    double allowed = root * (5 * oracle_roundoff(dtype) + 16 * 0x1p-24 * sqrt((double)seq)) + 8 * smallest * sqrt(elems);
     double off = fabs(s->sum[a] - s->sum[b]);
     if (off <= allowed) /* false for NaN */
         return true;
@@ -284,8 +284,9 @@ enum status spot_identities(struct bench_env *env, const struct spot *spot, cons
         free(all);
         TRY(status);
     }
-    int64_t seq = spot->shape->seq_k;
-    *ok = identity(&total, SUM_DV_V, SUM_DO_O, spot->shape->dtype, seq, "<dV,V> and <dO,O>", why) &&
-          identity(&total, SUM_DQ_Q, SUM_DK_K, spot->shape->dtype, seq, "<dQ,Q> and <dK,K>", why);
+    const struct attention_shape *shape = spot->shape;
+    double elems = (double)shape->batch * (double)shape->seq_q * (double)shape->heads * (double)shape->head_dim;
+    *ok = identity(&total, SUM_DV_V, SUM_DO_O, shape->dtype, shape->seq_k, elems, "<dV,V> and <dO,O>", why) &&
+          identity(&total, SUM_DQ_Q, SUM_DK_K, shape->dtype, shape->seq_k, elems, "<dQ,Q> and <dK,K>", why);
     return STATUS_OK;
 }

@@ -2,7 +2,7 @@
  *
  * Virtual CPUs share a physical core at times, clocks change, neighbours come and go: the same code then takes up to twice as long, for
  * milliseconds or for hours. Rows of one run are compared with each other, so they must be measured in one state. A block is in the
- * state when the probes before and after it are within a band around the state's rate and nothing was stolen meanwhile. Three probes
+ * state when the probes before and after it are within a band around the state's rate and the CPU was not given to others meanwhile. Three probes
  * in a row outside the state that agree among themselves are a new state: what the run has is thrown away and it starts over in it.
  */
 #include "bench/measure.h"
@@ -13,7 +13,7 @@
 
 static const double band = 0.15;        /* twice what quiet probes scatter, less than the step to a shared core */
 static const double alike = 0.10;
-static const double steal_most = 0.10;
+static const double lost_most = 0.15;   /* a time may be off by as much as that */
 enum { RESTARTS_MAX = 2 };
 
 bool state_judged(const struct run *run)
@@ -67,7 +67,7 @@ static bool lasts(struct run *run, double rate)
     return run->nrecent == PROBES;
 }
 
-enum state_verdict state_judge(struct run *run, double before, double after, double steal_share, double throttled)
+enum state_verdict state_judge(struct run *run, double before, double after, double lost, double throttled)
 {
     double state = run->env->memo.state_rate;
     best_update(run, after);
@@ -75,7 +75,7 @@ enum state_verdict state_judge(struct run *run, double before, double after, dou
         return STATE_SAME;
     if (within(after, state, band)) {
         run->nrecent = 0;
-        bool quiet = steal_share <= steal_most && throttled <= 0;
+        bool quiet = lost <= lost_most && throttled <= 0;
         return within(before, state, band) && quiet ? STATE_SAME : STATE_OUTSIDE;
     }
     if (!lasts(run, after) || run->restarts >= RESTARTS_MAX)

@@ -27,7 +27,8 @@ struct collective {
     enum dtype dtype;
     int64_t block;          /* bytes per rank */
     int64_t send_bytes, recv_bytes, scratch_bytes;
-    char **send, **recv;    /* [rotation.n]; recv NULL when in place */
+    char **send, **recv;    /* [rotation.n] */
+    int *summed;            /* [rotation.n]: how often since its data were put back, for what is summed in place */
     void *scratch;
 };
 
@@ -130,6 +131,7 @@ static void collective_destroy(void *state)
     dev_free(s->env->dev, s->scratch);
     free(s->send);
     free(s->recv);
+    free(s->summed);
     dev_queue_destroy(s->queue);
     group_close(&s->group);
     free(s);
@@ -140,6 +142,7 @@ static enum status buffers_alloc(struct collective *s)
     struct dev *dev = s->env->dev;
     TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->send, "buffers", (void **)&s->send));
     TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->recv, "buffers", (void **)&s->recv));
+    TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->summed, "buffers", (void **)&s->summed));
     TRY(dev_queue_create(dev, &s->queue));
     TRY(dev_alloc(dev, (size_t)s->scratch_bytes, "scratch of a collective", &s->scratch));
     for (int i = 0; i < s->rotation.n; i++) {
@@ -177,6 +180,7 @@ static enum status collective_iterate(void *state, int iteration)
     int i = rotation_pick(&s->rotation, iteration), size = s->group.size, rank = s->group.rank;
     int64_t elems = s->block / dtype_bytes(s->dtype);
     enum status status = STATUS_OK;
+    s->summed[i]++;
     switch (s->op) {
     case ALLTOALL:
         status = comm_alltoall(comm, s->send[i], s->recv[i], (size_t)s->block, s->queue);
@@ -204,6 +208,7 @@ static enum status collective_poison(void *state)
     struct collective *s = state;
     for (int k = 1; k <= s->rotation.n; k++) {
         int i = (s->rotation.last + k) % s->rotation.n;
+        s->summed[i] = 0;
         if (s->op == ALLREDUCE)
             send_fill(s, s->send[i]);
         else
@@ -212,22 +217,38 @@ static enum status collective_poison(void *state)
     return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
-static bool sums_right(const struct collective *s, const void *got, int64_t first, char why[256])
+static float rounded(enum dtype dtype, float value)
+{
+    uint32_t bits = 0;
+    dtype_set(dtype, &bits, 0, value);
+    return dtype_get(dtype, &bits, 0);
+}
+
+/* What an element becomes: the sum of all ranks' terms, and with every further round in place the sum of as many equal ones. */
+static float sum_expect(const struct collective *s, int64_t i, int rounds)
+{
+    float sum = 0;
+    for (int r = 0; r < s->group.size; r++)
+        sum += term(s->seed, s->group.index, r, i);
+    sum = rounded(s->dtype, sum);
+    for (int round = 1; round < rounds; round++) {
+        float next = 0;
+        for (int r = 0; r < s->group.size; r++)
+            next += sum;
+        sum = rounded(s->dtype, next);
+    }
+    return sum;
+}
+
+static bool sums_right(const struct collective *s, const void *got, int64_t first, int rounds, char why[256])
 {
     int64_t wrong = 0, where = 0, elems = s->block / dtype_bytes(s->dtype);
-    for (int64_t i = 0; i < elems; i++) {
-        float sum = 0, want;
-        uint32_t bits = 0;
-        for (int r = 0; r < s->group.size; r++)
-            sum += term(s->seed, s->group.index, r, first + i);
-        dtype_set(s->dtype, &bits, 0, sum);
-        want = dtype_get(s->dtype, &bits, 0);
-        if (dtype_get(s->dtype, got, i) != want && wrong++ == 0)
+    for (int64_t i = 0; i < elems; i++)
+        if (dtype_get(s->dtype, got, i) != sum_expect(s, first + i, rounds) && wrong++ == 0)
             where = i;
-    }
     if (wrong > 0)
-        text_print(why, 256, "%lld of %lld sums are wrong, first at element %lld: %g", (long long)wrong, (long long)elems,
-                   (long long)where, (double)dtype_get(s->dtype, got, where));
+        text_print(why, 256, "%lld of %lld sums are wrong, first at element %lld: %g, not %g", (long long)wrong, (long long)elems,
+                   (long long)where, (double)dtype_get(s->dtype, got, where), (double)sum_expect(s, first + where, rounds));
     return wrong == 0;
 }
 
@@ -238,9 +259,9 @@ static enum status collective_verify(void *state, bool *ok, char why[256])
     int left = base + (s->group.rank + s->group.size - 1) % s->group.size;
     *ok = true;
     if (s->op == ALLREDUCE)
-        *ok = sums_right(s, s->send[i], 0, why);
+        *ok = sums_right(s, s->send[i], 0, s->summed[i], why);
     else if (s->op == REDUCE_SCATTER)
-        *ok = sums_right(s, s->recv[i], s->group.rank * (s->block / dtype_bytes(s->dtype)), why);
+        *ok = sums_right(s, s->recv[i], s->group.rank * (s->block / dtype_bytes(s->dtype)), 1, why);
     else if (s->op == SENDRECV)
         *ok = data_bytes_verify(s->seed, left, left, s->block, s->recv[i], "", why);
     for (int r = 0; r < s->group.size && *ok && (s->op == ALLTOALL || s->op == ALLGATHER); r++)

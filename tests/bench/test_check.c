@@ -1,0 +1,234 @@
+/* bench/test_check.c -- the checker passes what is right, fails what is wrong, and waives what cannot run. */
+#include "bench/bench_test.h"
+#include "bench/check_parts.h"
+#include "bench/group.h"
+
+#include <stdlib.h>
+
+static void *const no_arg = NULL;
+
+static const struct check_row *row_find(const struct check_report *report, const char *area, const char *word)
+{
+    for (int i = 0; i < report->nrows; i++)
+        if (strcmp(report->rows[i].area, area) == 0 && strstr(report->rows[i].what, word) != NULL)
+            return &report->rows[i];
+    return NULL;
+}
+
+static int everything(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct side side;
+    struct check_report report;
+    (void)arg;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    RANK_TRY(check_run(&env, 1, NULL, &report));
+    if (launch->rank == 0) {
+        for (int i = 0; i < report.nrows; i++)
+            if (report.rows[i].outcome == CHECK_FAILED)
+                fprintf(stderr, "%s: %s\n", report.rows[i].what, report.rows[i].why);
+        RANK_CHECK(report.failed == 0 && report.passed + report.waived == report.nrows && report.cases > 500);
+        /* Every kernel and exchange of this device has its row. */
+        for (int i = 0; attentions[i] != NULL; i++)
+            if (attentions[i]->dev == DEV_CPU)
+                RANK_CHECK(row_find(&report, "kernel", attentions[i]->name)->outcome == CHECK_PASSED);
+        for (int i = 0; exchanges[i] != NULL; i++)
+            if (exchanges[i]->dev == DEV_CPU)
+                RANK_CHECK(row_find(&report, "exchange", exchanges[i]->name)->outcome == CHECK_PASSED);
+        RANK_CHECK(row_find(&report, "transport", "ucx")->outcome == CHECK_PASSED);
+        RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 30);
+        const struct check_row *four = row_find(&report, "plan", "ulysses sp=4");
+        RANK_CHECK(four->outcome == CHECK_WAIVED && four->rule == RULE_WORLD && strstr(four->why, "2 ranks") != NULL);
+        RANK_CHECK(row_find(&report, "plan", "method ring")->outcome == CHECK_WAIVED);
+        RANK_CHECK(row_find(&report, "kernel", "GPU")->rule == RULE_ABSENT);
+        check_report_free(&report);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void test_everything(void **state)
+{
+    (void)state;
+    ranks_pass(2, everything, no_arg);
+}
+
+static int only_one(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct side side;
+    struct check_report report;
+    struct plan only;
+    (void)arg;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    plan_default(&only);
+    only.sp = 2;
+    only.chunks = 4;
+    RANK_TRY(check_run(&env, 1, &only, &report));
+    if (launch->rank == 0) {
+        RANK_CHECK(report.failed == 0 && row_find(&report, "plan", "chunks=4")->outcome == CHECK_PASSED);
+        RANK_CHECK(row_find(&report, "plan", "reference") == NULL && row_find(&report, "exchange", "separate") == NULL);
+        check_report_free(&report);
+    }
+    only.chunks = 1000000; /* as many as the small problems have room for */
+    snprintf(only.attention, sizeof only.attention, "flash_attention_2");
+    RANK_TRY(check_run(&env, 1, &only, &report));
+    if (launch->rank == 0) {
+        RANK_CHECK(report.failed == 0 && row_find(&report, "kernel", "flash_attention_2")->outcome == CHECK_WAIVED);
+        check_report_free(&report);
+    }
+    only.chunks = 0; /* no plan: a row that ran nothing has not passed */
+    snprintf(only.attention, sizeof only.attention, "cpu");
+    RANK_TRY(check_run(&env, 1, &only, &report));
+    if (launch->rank == 0) {
+        RANK_CHECK(row_find(&report, "plan", "chunks=0")->outcome == CHECK_WAIVED);
+        check_report_free(&report);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void test_only(void **state)
+{
+    (void)state;
+    ranks_pass(2, only_one, no_arg);
+}
+
+/* ---- exchanges that are wrong, each in its way ---- */
+
+enum fault { FAULT_ELEMENT, FAULT_GAP, FAULT_HEADS, FAULT_COPIES, FAULTS };
+static enum fault fault;
+
+static enum status wrong_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
+                             struct dev_queue *queue)
+{
+    struct exchange_tensor changed[EXCHANGE_TENSORS_MAX];
+    memcpy(changed, tensors, (size_t)n * sizeof *changed);
+    for (int i = 0; i < n; i++) {
+        if (fault == FAULT_COPIES)
+            changed[i].sum = false;
+        if (fault == FAULT_HEADS && changed[i].count > 1)
+            changed[i].count--;
+    }
+    TRY(exchanges[0]->run(state, direction, changed, n, queue));
+    unsigned char *head = tensors[0].head;
+    if (direction == EXCHANGE_TO_HEADS && tensors[0].count > 0 && fault == FAULT_ELEMENT)
+        head[0] ^= 1;
+    if (direction == EXCHANGE_TO_HEADS && tensors[0].count == tensors[0].local && fault == FAULT_GAP)
+        head[tensors[0].head_stride * 2 - 1] ^= 1; /* the last byte before the next token, in every type */
+    return STATUS_OK;
+}
+
+static int wrong_exchanges(const struct launch *launch, void *arg)
+{
+    static const char *const words[FAULTS] = {"q by heads are wrong", "beyond its heads", "by heads are wrong", "summed over copies"};
+    struct bench_env env;
+    struct side side;
+    struct group group;
+    struct exchange wrong = *exchanges[0];
+    (void)arg;
+    wrong.run = wrong_run;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    RANK_TRY(group_open(&env, 2, &group));
+    for (int f = 0; f < FAULTS; f++) {
+        struct tally tally = {0};
+        struct check_report report = {0};
+        fault = (enum fault)f;
+        if (f == FAULT_ELEMENT && launch->rank == 0)
+            fault = FAULTS; /* on one rank alone */
+        RANK_TRY(check_exchange_shapes(&wrong, &group, 1, &tally));
+        RANK_TRY(check_row_add(&env, launch->rank == 0 ? &report : NULL, "exchange", "wrong", &tally, false));
+        if (launch->rank == 1 && strstr(tally.why, words[f]) == NULL)
+            fprintf(stderr, "fault %d: %s\n", f, tally.why);
+        RANK_CHECK(launch->rank == 0 || strstr(tally.why, words[f]) != NULL);
+        RANK_CHECK(launch->rank != 0 || (report.failed == 1 && report.rows[0].outcome == CHECK_FAILED));
+        RANK_CHECK(launch->rank != 0 || strncmp(report.rows[0].why, "rank ", 5) == 0);
+        check_report_free(&report);
+    }
+    group_close(&group);
+    side_close(&side);
+    return 0;
+}
+
+static void test_wrong_exchanges(void **state)
+{
+    (void)state;
+    ranks_pass(2, wrong_exchanges, no_arg);
+}
+
+/* ---- attention that is wrong ---- */
+
+static enum status wrong_scale(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
+{
+    struct attention_shape other = *shape;
+    other.scale *= 1.01f;
+    return attention_find("reference")->forward(&other, args, queue);
+}
+
+static enum status wrong_window(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
+{
+    struct attention_shape other = *shape;
+    other.window = other.window > 1 ? other.window - 1 : other.window;
+    return attention_find("reference")->forward(&other, args, queue);
+}
+
+static enum status wrong_lse(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
+{
+    TRY(attention_find("reference")->forward(shape, args, queue));
+    if (shape->batch * shape->seq_q > 0)
+        args->lse[0] += 1e-2f;
+    return STATUS_OK;
+}
+
+/* The last key's gradient is left as it was. */
+static enum status wrong_dv(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
+{
+    TRY(attention_find("reference")->backward(shape, args, queue));
+    int64_t token = shape->batch * shape->seq_k - 1;
+    if (token >= 0)
+        memset((char *)args->dv + token * shape->v_stride * dtype_bytes(shape->dtype), 0xff,
+               (size_t)(shape->head_dim_v * dtype_bytes(shape->dtype)));
+    return STATUS_OK;
+}
+
+static enum status failing(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
+{
+    (void)shape;
+    (void)args;
+    (void)queue;
+    return FAIL(STATUS_USAGE, "failed on purpose");
+}
+
+static void test_wrong_attentions(void **state)
+{
+    (void)state;
+    struct check_variant variants[6];
+    static const char *const words[] = {NULL, "lse at", "o at", "lse at", "dv at", "failed on purpose"};
+    struct attention wrong[6];
+    for (int i = 0; i < 6; i++) {
+        wrong[i] = *attention_find("reference");
+        variants[i] = (struct check_variant){.attention = &wrong[i], .isa = -1};
+    }
+    wrong[1].forward = wrong_scale;
+    wrong[2].forward = wrong_window;
+    wrong[3].forward = wrong_lse;
+    wrong[4].backward = wrong_dv;
+    wrong[5].forward = failing;
+    assert_int_equal(check_attention(variants, 6, 1, 0, 1), STATUS_OK);
+    for (int i = 0; i < 6; i++) {
+        if (variants[i].tally.wrong != (words[i] != NULL) || (words[i] != NULL && strstr(variants[i].tally.why, words[i]) == NULL))
+            fail_msg("kernel %d: %s", i, variants[i].tally.why);
+        assert_true(i == 5 || variants[i].tally.cases > 50);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_only),
+        cmocka_unit_test(test_wrong_exchanges),
+        cmocka_unit_test(test_wrong_attentions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
