@@ -11,18 +11,26 @@
 #include "base/status.h"
 #include "cli/opt.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* In memory that this process shares with the ranks it forks: what has been said, whoever said it. */
+struct cli_said {
+    atomic_bool document; /* the JSON document has been printed: an error after it goes to stderr only */
+    atomic_bool failure;  /* a failure has been printed */
+};
 
 struct cli {
     const struct verb *verb;
     struct opt_set opts;
     bool json, jsonl;
+    bool silent;        /* rank 1 or later under a launcher: rank 0 speaks for it */
     uint64_t seed;
-    char *command;      /* the command line as typed */
+    char *command;      /* the command line, as a shell would take it */
     char started[32];
     char machine[33];   /* fingerprint, "" until known */
-    bool printed;       /* the JSON document has been printed: an error after it goes to stderr only */
+    struct cli_said *said;
     bool spoke;         /* rank 0 has ended the command by itself: only exit_code is left to do */
     int exit_code;
 };
@@ -34,6 +42,7 @@ struct verb {
     const char *help;  /* paragraphs */
     const struct opt *const *tables; /* of its own options; NULL-terminated */
     int min_args, max_args;
+    bool ranks;        /* runs on every rank of a launcher */
     enum status (*run)(struct cli *cli);
 };
 
@@ -46,5 +55,12 @@ struct json_envelope cli_envelope(const struct cli *cli);
 enum status cli_print_json(struct cli *cli, json_t *document);
 /* Write to stdout, STATUS_IO when that fails (full disk, closed pipe is quiet). */
 enum status cli_print(const char *text);
+/* A table of this program, as `--export list` and its like show it: lines, or sptune.list/1 under --json. */
+struct cli_item {
+    const char *name, *about;
+};
+enum status cli_print_list(struct cli *cli, const struct cli_item *items, int n);
+/* Text for people: as it is, or as `text` of sptune.<noun>/1 under --json. */
+enum status cli_print_text(struct cli *cli, const char *noun, const char *text);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "base/version.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct topic {
@@ -12,10 +11,10 @@ struct topic {
 
 static const struct topic topics[] = {
     {"units", "how numbers are written",
-     "Tokens, heads and message bytes: exact integers, or k M G = 1024 steps; 128k is\n"
-     "131,072. Memory says which GB it means: 80GiB (2^30) or 80GB (10^9). Times: 250ms\n"
-     "10s 5m 1h. Lists take commas and ranges: 1k,4k | 1k..64k*2 (times two) | 2..8+2.\n"
-     "GB/s is 10^9 bytes per second. JSON keeps _us _bytes _GBps.\n"},
+     "Tokens, heads, message bytes: exact integers, or k M G = steps of 1024; 128k is\n"
+     "131,072. Memory says which GB it means: 80GiB (2^30) or 80GB (10^9).\n"
+     "Times: 250ms 10s 5m 1h. Lists take commas and ranges: 1k,4k | 1k..64k*2 (times\n"
+     "two) | 2..8+2. GB/s is 10^9 bytes per second. JSON keeps _us _bytes _GBps.\n"},
     {"sizes", "what sp_size, dp_shard_size and dp_replicate_size mean",
      "sp_size P: ranks that share one sequence; each holds S/P tokens. P is legal when\n"
      "heads % P == 0, and kv_heads % P == 0 or P % kv_heads == 0, and P divides the\n"
@@ -36,96 +35,109 @@ static const struct topic topics[] = {
      "1  a check failed, nothing fits, a regression or a newly failing row\n"
      "2  wrong usage or input, or hardware or a library asked for by name is absent\n"
      "3  not enough or not comparable data, or another sptune is measuring here\n"
-     "4  the machine failed underneath: a rank died, a device error, a timeout, a full disk\n"
+     "4  the machine failed underneath: a rank died, a device error, a timeout, a full\n"
+     "   disk\n"
      "130, 143  interrupted; the best answer held was printed\n"},
     {"env", "environment variables",
-     "SPTUNE_STORE     the result store (--store wins)\n"
-     "NO_COLOR         no colour\n"
-     "XDG_DATA_HOME    where the default store lives (sptune/results.db)\n"
-     "HF_HUB_CACHE, HF_HOME   where hub configurations are looked up; nothing is fetched\n"
-     "NCCL_*, UCX_*, OMP_*, CUDA_VISIBLE_DEVICES and SPTUNE_* are recorded with results;\n"
-     "no other variable is stored.\n"},
+     "SPTUNE_STORE      the result store (--store wins)\n"
+     "XDG_DATA_HOME     where the default store lives (sptune/results.db)\n"
+     "HF_HUB_CACHE, HF_HOME   where hub configurations are looked up; none is fetched\n"
+     "LC_ALL, LANG      tables are ASCII when the locale is not UTF-8\n"
+     "NO_COLOR          respected: there is no colour\n"
+     "SPTUNE_RANK, SPTUNE_SIZE, SPTUNE_ROOT (host:port), SPTUNE_TOKEN (32 hex digits)\n"
+     "                  start the ranks yourself: all four, on every rank\n"
+     "NCCL_*, UCX_*, OMP_*, CUDA_VISIBLE_DEVICES and SPTUNE_* are recorded with\n"
+     "results, the token apart; no other variable is stored.\n"},
     {"ulysses", "the method in ten lines",
      "Each of P ranks holds S/P tokens with all heads. Before attention an all-to-all\n"
      "turns sequence shards into head shards: every rank then has all S tokens for 1/P\n"
-     "of the heads and runs plain attention. A second all-to-all turns the output back.\n"
+     "of the heads and runs plain attention. A second one turns the output back.\n"
      "Backward is the mirror image. Per rank and layer, forward, the exchanges carry\n"
      "  S/P * B * D * bytes * (2*heads + 2*max(kv_heads, P)),\n"
      "of which (P-1)/P leaves the rank. Attention work per rank does not change with P\n"
-     "at equal tokens; what P buys is memory (activations, logits) and a smaller global\n"
-     "batch, and what it costs is the exchange.\n"},
+     "at equal tokens; what P buys is memory (activations, logits) and a smaller\n"
+     "global batch, and what it costs is the exchange.\n"},
 };
 
-static enum status help_topic(const struct topic *topic)
+static const char noun[] = "help";
+
+enum status help_short(struct cli *cli)
 {
-    return cli_print(topic->text);
+    return cli_print_text(cli, noun,
+                          "sptune: how to split GPUs between sequence and data parallelism\n"
+                          "\n"
+                          "  sptune tune --model llama-3-8b --seq 32k   measure here and recommend\n"
+                          "  sptune topo                                what this machine is\n"
+                          "  sptune model llama-3-8b --world 8          which sp_size values are legal\n"
+                          "\n"
+                          "sptune help lists everything.\n");
 }
 
-enum status help_short(void)
+static enum status show(struct cli *cli, struct text *out)
 {
-    return cli_print("sptune: how to split GPUs between sequence and data parallelism for long sequences\n"
-                     "\n"
-                     "  sptune tune --model llama-3-8b --seq 32k   measure here and recommend\n"
-                     "  sptune topo                                what this machine is\n"
-                     "  sptune model llama-3-8b --world 8          which sp_size values are legal\n"
-                     "\n"
-                     "sptune help lists everything.\n");
+    enum status status = text_status(out);
+    if (status == STATUS_OK)
+        status = cli_print_text(cli, noun, text_get(out));
+    text_free(out);
+    return status;
 }
 
-enum status help_all(void)
+static void add_line(struct text *out, const char *name, const char *about)
+{
+    enum { COLUMN = 11 };
+    text_add(out, "  %-*s", COLUMN - 2, name);
+    opt_wrap(out, about, COLUMN, COLUMN);
+}
+
+enum status help_all(struct cli *cli)
 {
     struct text out = {0};
     text_add(&out, "usage: sptune VERB [options]\n\n");
     for (int i = 0; verbs[i] != NULL; i++)
-        text_add(&out, "  %-9s %s\n", verbs[i]->name, verbs[i]->about);
+        add_line(&out, verbs[i]->name, verbs[i]->about);
     text_add(&out, "\ntopics (sptune help TOPIC):\n");
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++)
-        text_add(&out, "  %-9s %s\n", topics[i].name, topics[i].about);
+        add_line(&out, topics[i].name, topics[i].about);
     text_add(&out, "\nsptune VERB --help lists a verb's options; sptune --version.\n");
-    enum status status = text_status(&out);
-    if (status == STATUS_OK)
-        status = cli_print(text_get(&out));
-    text_free(&out);
-    return status;
+    return show(cli, &out);
 }
 
-enum status help_version(void)
+enum status help_version(struct cli *cli)
 {
     char line[96];
     text_print(line, sizeof line, "sptune %s (build %s)\n", SPTUNE_VERSION, version_build());
-    return cli_print(line);
+    return cli_print_text(cli, "version", line);
 }
 
-enum status help_verb(const struct verb *verb)
+enum status help_verb(struct cli *cli, const struct verb *verb)
 {
     struct text out = {0};
-    text_add(&out, "usage: sptune %s%s%s\n\n%s\n", verb->name, verb->usage[0] != '\0' ? " " : "", verb->usage, verb->help);
+    text_add(&out, "usage: sptune %s ", verb->name);
+    opt_wrap(&out, verb->usage, 15 + (int)strlen(verb->name), 9);
+    text_add(&out, "\n");
+    opt_wrap(&out, verb->help, 0, 0);
     for (int t = 0; verb->tables[t] != NULL; t++) {
         text_add(&out, "%s", t == 0 ? "\noptions:\n" : "\n");
         opt_help(verb->tables[t], &out);
     }
     text_add(&out, "\nof every verb:\n");
     opt_help(cli_common, &out);
-    enum status status = text_status(&out);
-    if (status == STATUS_OK)
-        status = cli_print(text_get(&out));
-    text_free(&out);
-    return status;
+    return show(cli, &out);
 }
 
 static enum status run(struct cli *cli)
 {
     if (cli->opts.nargs == 0)
-        return help_all();
+        return help_all(cli);
     const char *word = cli->opts.args[0];
     const struct verb *verb = verb_find(word);
     if (verb != NULL)
-        return help_verb(verb);
+        return help_verb(cli, verb);
     const char *names[32];
     size_t n = 0;
     for (size_t i = 0; i < sizeof topics / sizeof topics[0]; i++) {
         if (strcmp(topics[i].name, word) == 0)
-            return help_topic(&topics[i]);
+            return cli_print_text(cli, noun, topics[i].text);
         names[n++] = topics[i].name;
     }
     for (int i = 0; verbs[i] != NULL; i++)

@@ -4,9 +4,9 @@
 
 #include "cli/cli.h"
 
-enum status help_short(void);   /* bare `sptune` */
-enum status help_all(void);     /* every verb and topic */
-enum status help_version(void);
-enum status help_verb(const struct verb *verb);
+enum status help_short(struct cli *cli); /* bare `sptune` */
+enum status help_all(struct cli *cli);   /* every verb and topic */
+enum status help_version(struct cli *cli);
+enum status help_verb(struct cli *cli, const struct verb *verb);
 
 #endif

@@ -56,6 +56,15 @@ static enum status unknown(const char *verb, const char *word, const char *const
     return HINT(status, "`sptune help %s` lists the options", verb);
 }
 
+/* `--model --seq 4k`: getopt would take --seq for a file's name. Who means that writes --model=--seq. */
+static enum status check_value(const struct opt_set *set, const struct opt *o, const char *word, const char *value)
+{
+    if (o->kind == OPT_FLAG || strncmp(value, "--", 2) != 0 || strchr(word, '=') != NULL || find(set->tables, value + 2, 0) == NULL)
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_USAGE, "option --%s needs a value, but %s follows", o->name, value), "--%s %s; a value that looks like an "
+                "option is given as --%s=%s", o->name, o->arg, o->name, value);
+}
+
 static enum status keep(struct opt_set *set, const struct opt *o, const char *value)
 {
     if (o->kind != OPT_MANY) {
@@ -115,7 +124,9 @@ enum status opt_parse(int argc, char **argv, const struct opt *const *tables, st
             size_t len = strlen(o->name);
             if (c >= LONG_FIRST && (strncmp(argv[at] + 2, o->name, len) != 0 || (argv[at][2 + len] != '\0' && argv[at][2 + len] != '=')))
                 return unknown(argv[0], argv[at], names, nnames); /* getopt takes prefixes; scripts must not depend on them */
-            TRY(keep(out, o, optarg != NULL ? optarg : ""));
+            const char *value = optarg != NULL ? optarg : "";
+            TRY(check_value(out, o, argv[at], value));
+            TRY(keep(out, o, value));
         }
         at = optind;
     }
@@ -159,17 +170,40 @@ enum status opt_count(const struct opt_set *set, const char *name, int64_t min, 
     return units_parse_count(text, option, min, max, out);
 }
 
-static enum status wrong_word(const char *name, const char *word, const char *const *words, int n)
+enum status opt_duration(const struct opt_set *set, const char *name, int64_t fallback_us, int64_t *out_us)
+{
+    static const int64_t year_us = INT64_C(365) * 24 * 3600 * 1000 * 1000;
+    const char *text = opt_value(set, name);
+    char option[48];
+    *out_us = fallback_us;
+    if (text == NULL)
+        return STATUS_OK;
+    text_print(option, sizeof option, "--%s", name);
+    TRY(units_parse_duration(text, option, out_us));
+    if (*out_us > 0 && *out_us <= year_us)
+        return STATUS_OK;
+    return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is too %s", text, *out_us <= 0 ? "small" : "large"), "%s", option),
+                "write a number and its unit, up to a year: 250ms 10s 5m 1h");
+}
+
+enum status opt_unknown(const char *option, const char *word, const char *const *words, size_t n)
 {
     struct text all = {0};
-    for (int i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         text_add(&all, "%s%s", i > 0 ? ", " : "", words[i]);
-    const char *near = text_nearest(word, words, (size_t)n);
-    enum status status = FAIL(STATUS_USAGE, "--%s does not know '%.40s'", name, word);
+    const char *near = text_nearest(word, words, n);
+    enum status status = FAIL(STATUS_USAGE, "%s does not know '%.40s'", option, word);
     status = near != NULL ? HINT(status, "did you mean %s? One of: %s", near, text_get(&all))
                           : HINT(status, "one of: %s", text_get(&all));
     text_free(&all);
     return status;
+}
+
+static enum status wrong_word(const char *name, const char *word, const char *const *words, int n)
+{
+    char option[48];
+    text_print(option, sizeof option, "--%s", name);
+    return opt_unknown(option, word, words, (size_t)n);
 }
 
 enum status opt_split(const char *text, char **storage, const char **out, int max, int *n)
@@ -182,10 +216,10 @@ enum status opt_split(const char *text, char **storage, const char **out, int ma
     while (rest != NULL) {
         char *piece = strsep(&rest, ",");
         if (*piece == '\0' || *n == max) {
+            const char *problem = *text == '\0' ? "a value is missing" : *piece == '\0' ? "the list has an empty place" : "the list is too long";
             free(*storage);
             *storage = NULL;
-            return HINT(FAIL(STATUS_USAGE, *piece == '\0' ? "empty entry in the list '%.60s'" : "too many entries in '%.60s'", text),
-                        "separate entries by single commas, at most %d", max);
+            return HINT(FAIL(STATUS_USAGE, "%s", problem), "separate entries by single commas, at most %d", max);
         }
         out[(*n)++] = piece;
     }
@@ -201,7 +235,7 @@ enum status opt_words(const struct opt_set *set, const char *name, const char *c
     char *storage = NULL;
     const char *pieces[32];
     int count = 0;
-    enum status status = opt_split(text, &storage, pieces, 32, &count);
+    enum status status = WHERE(opt_split(text, &storage, pieces, 32, &count), "--%s", name);
     for (int p = 0; p < count && status == STATUS_OK; p++) {
         int found = -1;
         for (int i = 0; i < n; i++)
@@ -231,40 +265,38 @@ enum status opt_word(const struct opt_set *set, const char *name, const char *co
     return wrong_word(name, text, words, n);
 }
 
-static void wrap(struct text *out, const char *words, int column, int indent)
+void opt_wrap(struct text *out, const char *words, int column, int indent)
 {
+    enum { WIDTH = 80 };
+    const char *blank = "";
     while (*words != '\0') {
-        size_t len = strcspn(words, " ");
-        if (column + (int)len + 1 > 80 && column > indent) {
+        int len = (int)strcspn(words, " ");
+        if (column + (int)strlen(blank) + len > WIDTH && column > indent) {
             text_add(out, "\n%*s", indent, "");
             column = indent;
+            blank = "";
         }
-        text_add(out, " %.*s", (int)len, words);
-        column += (int)len + 1;
+        text_add(out, "%s%.*s", blank, len, words);
+        column += (int)strlen(blank) + len;
         words += len;
         words += strspn(words, " ");
+        blank = " ";
     }
     text_add(out, "\n");
 }
 
 void opt_help(const struct opt *table, struct text *out)
 {
-    enum { INDENT = 27 };
+    enum { INDENT = 28 };
     for (const struct opt *o = table; o->name != NULL; o++) {
-        char left[64];
-        char letter[8] = "    ";
+        char left[64], letter[8] = "    ";
         if (o->letter != 0)
             text_print(letter, sizeof letter, "-%c, ", o->letter);
         text_print(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
-        int column = (int)strlen(left);
-        text_add(out, "%s", left);
-        if (column > INDENT) {
+        bool fits = (int)strlen(left) < INDENT;
+        text_add(out, "%-*s", fits ? INDENT : 0, left);
+        if (!fits)
             text_add(out, "\n%*s", INDENT, "");
-            column = INDENT;
-        } else {
-            text_add(out, "%*s", INDENT - column, "");
-            column = INDENT;
-        }
-        wrap(out, o->help, column, INDENT);
+        opt_wrap(out, o->help, INDENT, INDENT);
     }
 }

@@ -43,13 +43,19 @@ int opt_values(const struct opt_set *set, const char *name, const char *out[OPT_
 
 /* Typed getters: `fallback` when not given. */
 enum status opt_count(const struct opt_set *set, const char *name, int64_t min, int64_t max, int64_t fallback, int64_t *out);
+/* More than nothing, at most a year, in microseconds. */
+enum status opt_duration(const struct opt_set *set, const char *name, int64_t fallback_us, int64_t *out_us);
 /* Comma list of words from a fixed set; *mask has bit i for words[i]; 0 when not given. */
 enum status opt_words(const struct opt_set *set, const char *name, const char *const *words, int n, unsigned *mask);
 /* Index of one word of a fixed set; `fallback` when not given. */
 enum status opt_word(const struct opt_set *set, const char *name, const char *const *words, int n, int fallback, int *out);
+/* A word that is none of n: says so, with the nearest and all of them. `option` with its dashes, or what else was asked. */
+enum status opt_unknown(const char *option, const char *word, const char *const *words, size_t n);
 /* Split a comma list; borrowed pieces live in *storage (free it). */
 enum status opt_split(const char *text, char **storage, const char **out, int max, int *n);
 
 void opt_help(const struct opt *table, struct text *out); /* indented lines, 80 columns */
+/* Words separated by blanks, the first from `column` on, in lines of 80 columns that begin at `indent`. */
+void opt_wrap(struct text *out, const char *words, int column, int indent);
 
 #endif

@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "bench/check.h"
 #include "cli/report.h"
+#include "cli/session.h"
 #include "comm/launch.h"
 #include "kernels/gemm.h"
 
@@ -27,6 +29,7 @@ struct job {
     const struct ranks_options *options;
     ranks_root root;
     void *arg;
+    bool launched; /* by a launcher, not by us */
 };
 
 /* One message: mode name, NUL, data. */
@@ -98,8 +101,6 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
     int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
     TRY(boot_open(launch, deadline, &ranks->boot));
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
-    if (dev_kind_of(ranks->env.dev) == DEV_CPU)
-        gemm_set_threads(1); /* a rank is one CPU; threads of its own would steal the others' */
     TRY(comm_open(ranks->boot, ranks->env.dev, "ucx", job->options->transport, &ranks->env.world));
     memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
     text_print(ranks->env.transport, sizeof ranks->env.transport, "%s", comm_transport(ranks->env.world));
@@ -107,9 +108,20 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
     return STATUS_OK;
 }
 
+/* Under a launcher nobody supervises, so rank 0 holds the lock, while the others wait in the serve loop. */
+static enum status run_root_locked(const struct job *job, struct ranks *ranks)
+{
+    int lock = -1;
+    if (job->launched && job->options->lock_us >= 0)
+        TRY(session_lock(job->options->lock_us, &lock));
+    enum status status = job->root(ranks, job->arg);
+    session_unlock(lock);
+    return status;
+}
+
 static enum status run_root(const struct job *job, struct ranks *ranks)
 {
-    enum status status = job->root(ranks, job->arg);
+    enum status status = run_root_locked(job, ranks);
     struct status_message message = *status_last();
     if (status != STATUS_PEER && ranks_tell(ranks, mode_end, NULL, 0) != STATUS_OK && status == STATUS_OK)
         return status_last()->code;
@@ -118,24 +130,41 @@ static enum status run_root(const struct job *job, struct ranks *ranks)
     return status;
 }
 
+static enum status hint_death(const struct job *job, enum status status)
+{
+    const char *kept = job->options->kept;
+    return HINT(status, "the kernel log tells an out-of-memory kill%s%s", kept[0] != '\0' ? "; " : "", kept);
+}
+
+/* A rank other than 0 that fails tells the others why, and rank 0 prints; one that cannot tell them prints itself. Statuses that all
+ * ranks agreed on need no telling. */
+static void give_up(struct job *job, int rank, struct boot *boot, enum status status)
+{
+    if (boot != NULL)
+        boot_abort(boot, status_last());
+    else if (status != STATUS_PEER && status != STATUS_TIMEOUT)
+        report_end(job->cli, WHERE(status, "rank %d", rank));
+}
+
 static int rank_main(const struct launch *launch, void *arg)
 {
     struct job *job = arg;
     bool root = launch->rank == 0;
+    job->cli->silent = !root;
     log_setup(report_log_level(job->cli), root);
     if (root)
         interrupt_setup();
     else
         interrupt_ignore();
+    log_verbose("%s", launch->rule);
     struct ranks ranks = {.cli = job->cli, .topo = job->topo};
     enum status status = open_all(job, launch, &ranks);
     if (status == STATUS_OK)
         status = root ? run_root(job, &ranks) : serve(&ranks);
-    /* A rank other than 0 that fails tells the others why; rank 0 prints. Statuses that all ranks agreed on need no telling. */
-    if (status != STATUS_OK && ranks.boot != NULL && !root)
-        boot_abort(ranks.boot, status_last());
     if (root)
-        report_end(job->cli, status);
+        report_end(job->cli, status == STATUS_PEER && status_last()->hint[0] == '\0' ? hint_death(job, status) : status);
+    else if (status != STATUS_OK)
+        give_up(job, launch->rank, ranks.boot, status);
     bool broken = status == STATUS_PEER || status == STATUS_TIMEOUT || status == STATUS_MACHINE;
     bool clean = status == STATUS_OK || (root && !broken); /* the others were told to end and close with us */
     if (clean) {
@@ -146,46 +175,62 @@ static int rank_main(const struct launch *launch, void *arg)
     return status_exit_code(status);
 }
 
-static enum status died(const struct launch_report *report)
+/* Rank 0 did not end by itself, or a rank did not although rank 0 was content. */
+static enum status died(const struct job *job, const struct launch_report *report)
 {
     int rank = report->failed_rank < 0 ? 0 : report->failed_rank;
+    if (report->failed_rank < 0 && (report->signal == SIGINT || report->signal == SIGTERM))
+        return FAIL(report->signal == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED, "stopped at once by a signal");
     enum status status = report->signal != 0
         ? FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank, report->signal, strsignal(report->signal))
         : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
-    return HINT(status_rank(status, rank), "look at the kernel log for an out-of-memory kill; what was measured is kept, "
-                                           "`--resume` goes on");
+    return hint_death(job, status_rank(status, rank));
+}
+
+static enum status fork_locked(struct job *job, char *const *slots, struct launch_report *report)
+{
+    int lock = -1, n = job->options->n;
+    interrupt_setup(); /* Ctrl-C while waiting for the lock is answered as any other */
+    if (job->options->lock_us >= 0)
+        TRY(session_lock(job->options->lock_us, &lock));
+    enum status status = launch_fork(n, n <= topo_usable_cpus(job->topo) ? slots : NULL, rank_main, job, report);
+    session_unlock(lock);
+    return status;
 }
 
 static enum status fork_job(struct job *job)
 {
-    int n = job->options->n;
-    char **slots = NULL;
-    TRY(topo_cpu_slots(job->topo, n, &slots));
+    struct cli *cli = job->cli;
     struct launch_report report = {.failed_rank = -1};
-    enum status status = launch_fork(n, n <= topo_usable_cpus(job->topo) ? slots : NULL, rank_main, job, &report);
-    topo_free_slots(slots, n);
+    char **slots = NULL;
+    TRY(topo_cpu_slots(job->topo, job->options->n, &slots));
+    /* A rank is one CPU: BLAS threads of its own would steal the others'. Said before the fork it costs no rank a thread; the
+     * library would start its whole pool in each rank that says it there. */
+    gemm_set_threads(1);
+    enum status status = fork_locked(job, slots, &report);
+    topo_free_slots(slots, job->options->n);
     TRY(status);
-    if (!report.root_spoke)
-        return died(&report);
-    job->cli->spoke = true;
-    job->cli->exit_code = report.exit_code;
+    if (!report.root_spoke || (report.exit_code != 0 && !atomic_load(&cli->said->failure)))
+        return died(job, &report);
+    cli->spoke = true;
+    cli->exit_code = report.exit_code;
     return STATUS_OK;
 }
 
 enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root, void *arg)
 {
     struct launch launch;
-    bool found = false;
-    TRY(launch_detect(&launch, &found));
     struct job job = {.cli = cli, .topo = topo, .options = options, .root = root, .arg = arg};
-    enum status status = STATUS_OK;
-    if (found) {
-        cli->exit_code = rank_main(&launch, &job);
-        cli->spoke = true;
-    } else {
-        status = fork_job(&job);
-    }
-    return status;
+    TRY(launch_detect(&launch, &job.launched));
+    memcpy(cli->machine, topo->fingerprint, sizeof cli->machine);
+    if (!job.launched)
+        return fork_job(&job);
+    if (launch.rank == 0)
+        log_info("rank 0 of %d by %s", launch.size, launch.rule);
+    gemm_set_threads(1);
+    cli->exit_code = rank_main(&launch, &job);
+    cli->spoke = true;
+    return STATUS_OK;
 }
 
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
@@ -196,18 +241,50 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
     TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
     out->device = devices[device];
     out->transport = carrier < 0 ? NULL : carriers[carrier];
+    out->lock_us = -1;
+    out->kept = "";
+    return STATUS_OK;
+}
+
+static enum status contradicts(const struct launch *launch, int64_t ranks)
+{
+    return HINT(FAIL(STATUS_USAGE, "--ranks %lld contradicts the launcher: %s", (long long)ranks, launch->rule),
+                "leave --ranks out under a launcher");
+}
+
+enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, int *n)
+{
+    const char *text = opt_value(&cli->opts, "ranks");
+    struct launch launch;
+    bool found = false;
+    TRY(launch_detect(&launch, &found));
+    if (text != NULL) {
+        TRY(units_parse_list(text, "--ranks", 1, LAUNCH_RANKS_MAX, out, n));
+    } else {
+        *out = malloc(sizeof **out);
+        if (*out == NULL)
+            return FAIL(STATUS_NOMEM, "no memory for a list");
+        **out = found ? launch.size : topo->ngpus > 0 ? topo->ngpus : 2;
+        *n = 1;
+    }
+    if (found && (*n > 1 || **out != launch.size)) {
+        int64_t ranks = **out;
+        free(*out);
+        *out = NULL;
+        return contradicts(&launch, ranks);
+    }
     return STATUS_OK;
 }
 
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out)
 {
-    struct launch launch;
-    bool found = false;
-    TRY(launch_detect(&launch, &found));
-    int64_t fallback = found ? launch.size : topo->ngpus > 0 ? topo->ngpus : 2;
-    TRY(opt_count(&cli->opts, "ranks", 1, 4096, fallback, out));
-    if (found && *out != launch.size)
-        return HINT(FAIL(STATUS_USAGE, "--ranks %lld contradicts the launcher: %s", (long long)*out, launch.rule),
-                    "leave --ranks out under a launcher");
+    int64_t *list = NULL;
+    int n = 0;
+    TRY(ranks_list(cli, topo, &list, &n));
+    int64_t first = list[0];
+    free(list);
+    if (n > 1)
+        return HINT(FAIL(STATUS_USAGE, "--ranks takes one number here, not %d", n), "`bench` takes a list");
+    *out = first;
     return STATUS_OK;
 }

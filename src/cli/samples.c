@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/place.h"
 #include "results/export.h"
 
 #include <stdlib.h>
@@ -47,42 +48,41 @@ static enum status split(const char *text, const struct export **format, const c
     text_print(name, sizeof name, "%.*s", eq != NULL ? (int)(eq - text) : (int)strlen(text), text);
     *format = export_find(name);
     *path = eq != NULL ? eq + 1 : "";
-    struct text known = {0};
-    for (int i = 0; exports[i] != NULL; i++)
-        text_add(&known, "%s%s", i > 0 ? ", " : "", exports[i]->name);
-    enum status status = STATUS_OK;
+    const char *names[16];
+    size_t n = 0;
+    for (; exports[n] != NULL && n < 16; n++)
+        names[n] = exports[n]->name;
     if (*format == NULL)
-        status = HINT(FAIL(STATUS_USAGE, "--export does not know the format '%s'", name), "FORMAT=FILE with one of: %s",
-                      text_get(&known));
-    else if (**path == '\0')
-        status = HINT(FAIL(STATUS_USAGE, "--export %s names no file", name), "write --export %s=FILE", name);
-    text_free(&known);
-    return status;
+        return opt_unknown("--export FORMAT=FILE", name, names, n);
+    if (**path == '\0')
+        return HINT(FAIL(STATUS_USAGE, "--export %s names no file", name), "write --export %s=FILE", name);
+    return STATUS_OK;
 }
 
-static enum status list_formats(void)
+static enum status list_formats(struct cli *cli)
 {
-    struct text out = {0};
-    for (int i = 0; exports[i] != NULL; i++)
-        text_add(&out, "%-7s %s\n", exports[i]->name, exports[i]->about);
-    enum status status = cli_print(text_get(&out));
-    text_free(&out);
-    return status;
+    enum { ITEMS = 32 };
+    struct cli_item items[ITEMS];
+    int n = 0;
+    for (; exports[n] != NULL && n < ITEMS; n++)
+        items[n] = (struct cli_item){exports[n]->name, exports[n]->about};
+    return cli_print_list(cli, items, n);
 }
 
-enum status samples_check_exports(struct cli *cli)
+enum status samples_check_exports(struct cli *cli, bool *listed)
 {
     const char *values[OPT_MANY_MAX];
     int n = opt_values(&cli->opts, "export", values);
+    *listed = false;
     for (int i = 0; i < n; i++) {
         const struct export *format;
         const char *path;
         if (strcmp(values[i], "list") == 0) {
-            TRY(list_formats());
-            cli->spoke = true; /* a list was asked for: nothing else is done */
-            return STATUS_OK;
+            *listed = true;
+            return list_formats(cli);
         }
         TRY(split(values[i], &format, &path));
+        TRY(place_check_file(path, "--export"));
     }
     return STATUS_OK;
 }
@@ -110,7 +110,7 @@ static enum status show_rows(struct cli *cli, const struct samples *samples)
     size_t len = 0;
     if (cli->json) {
         TRY(export_find("json")->render(samples->rows, samples->n, &context, &out, &len));
-        cli->printed = true;
+        atomic_store(&cli->said->document, true);
     } else {
         TRY(export_table(samples->rows, samples->n, &out));
     }
@@ -119,13 +119,18 @@ static enum status show_rows(struct cli *cli, const struct samples *samples)
     return status;
 }
 
-enum status samples_show(struct cli *cli, const struct samples *samples, const char *title)
+enum status samples_export(struct cli *cli, const struct samples *samples, const char *title)
 {
-    if (!cli->jsonl)
-        TRY(show_rows(cli, samples));
     const char *values[OPT_MANY_MAX];
     int n = opt_values(&cli->opts, "export", values);
     for (int i = 0; i < n; i++)
         TRY(export_one(cli, samples, values[i], title));
     return STATUS_OK;
+}
+
+enum status samples_show(struct cli *cli, const struct samples *samples, const char *title)
+{
+    if (!cli->jsonl)
+        TRY(show_rows(cli, samples));
+    return samples_export(cli, samples, title);
 }

@@ -22,7 +22,7 @@ struct sweep_axis {
 
 const struct opt sweep_options[] = {
     {"sp", 0, OPT_VALUE, "LIST", "ranks per sequence [all ranks]"},
-    {"op", 0, OPT_VALUE, "LIST", "collective: alltoall,allgather,reduce_scatter,allreduce,sendrecv; exchange: whole,in,out,one"},
+    {"op", 0, OPT_VALUE, "LIST", "collective: alltoall, allgather, reduce_scatter, allreduce, sendrecv; exchange: whole, in, out, one [alltoall; whole]"},
     {"bytes", 0, OPT_VALUE, "LIST", "collective: send bytes of one rank, own block included [64k..16M*4]"},
     {"heads", 0, OPT_VALUE, "LIST", "query heads [32]"},
     {"kv-heads", 0, OPT_VALUE, "LIST", "key/value heads [8]"},
@@ -67,9 +67,32 @@ SET_NUMBER(chunks, plan.chunks, int)
 SET_NUMBER(causal, problem.causal, bool)
 SET_NUMBER(window, problem.window, int64_t)
 
-SET(op)
+/* Is `word` one of the n words? Their index in *out. */
+static enum status one_of(const char *option, const char *word, const char *const *words, size_t n, int *out)
 {
-    (void)number;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *out = (int)i;
+            return STATUS_OK;
+        }
+    }
+    return opt_unknown(option, word, words, n);
+}
+
+SET(op_collective)
+{
+    static const char *const words[] = {"alltoall", "allgather", "reduce_scatter", "allreduce", "sendrecv"};
+    int i = (int)number;
+    TRY(one_of("--op", word, words, 5, &i));
+    text_print(c->op, sizeof c->op, "%s", word);
+    return STATUS_OK;
+}
+
+SET(op_exchange)
+{
+    static const char *const words[] = {"whole", "in", "out", "one"};
+    int i = (int)number;
+    TRY(one_of("--op", word, words, 4, &i));
     text_print(c->op, sizeof c->op, "%s", word);
     return STATUS_OK;
 }
@@ -80,40 +103,36 @@ SET(dtype)
     return dtype_parse(word, "--dtype", &c->problem.dtype);
 }
 
+enum { NAMES = 32 };
+
 SET(attention)
 {
-    (void)number;
-    if (attention_find(word) == NULL)
-        return HINT(FAIL(STATUS_USAGE, "--attention does not know '%.40s'", word), "`--attention list` names the kernels");
+    const char *names[NAMES];
+    size_t n = 0;
+    int i = (int)number;
+    for (; attentions[n] != NULL && n < NAMES; n++)
+        names[n] = attentions[n]->name;
+    TRY(one_of("--attention", word, names, n, &i));
     text_print(c->plan.attention, sizeof c->plan.attention, "%s", word);
     return STATUS_OK;
 }
 
 SET(exchange)
 {
-    (void)number;
-    if (exchange_find(word) == NULL)
-        return HINT(FAIL(STATUS_USAGE, "--exchange does not know '%.40s'", word), "`--exchange list` names the exchanges");
+    const char *names[NAMES];
+    size_t n = 0;
+    int i = (int)number;
+    for (; exchanges[n] != NULL && n < NAMES; n++)
+        names[n] = exchanges[n]->name;
+    TRY(one_of("--exchange", word, names, n, &i));
     text_print(c->plan.exchange, sizeof c->plan.exchange, "%s", word);
     return STATUS_OK;
-}
-
-static enum status one_of(const char *option, const char *word, const char *const *words, int n, int *out)
-{
-    for (int i = 0; i < n; i++) {
-        if (strcmp(word, words[i]) == 0) {
-            *out = i;
-            return STATUS_OK;
-        }
-    }
-    const char *near = text_nearest(word, words, (size_t)n);
-    return HINT(FAIL(STATUS_USAGE, "%s does not know '%.40s'", option, word), "did you mean %s?", near != NULL ? near : words[0]);
 }
 
 SET(direction)
 {
     static const char *const words[] = {"fwd", "bwd"};
-    int i = number != 0;
+    int i = (int)number;
     TRY(one_of("--direction", word, words, 2, &i));
     c->problem.direction = i == 0 ? PROBLEM_FORWARD : PROBLEM_BACKWARD;
     return STATUS_OK;
@@ -139,8 +158,8 @@ SET(buffers)
 
 #define MANY ((int64_t)1 << 40)
 static const struct sweep_axis axes[] = {
-    {"op", COLLECTIVE, false, true, 0, 0, "alltoall", set_op},
-    {"op", EXCHANGE, false, true, 0, 0, "whole", set_op},
+    {"op", COLLECTIVE, false, true, 0, 0, "alltoall", set_op_collective},
+    {"op", EXCHANGE, false, true, 0, 0, "whole", set_op_exchange},
     {"sp", SHAPED | COLLECTIVE, false, false, 1, 4096, NULL, set_sp},
     {"bytes", COLLECTIVE, false, false, 1, MANY, "64k..16M*4", set_bytes},
     {"heads", SHAPED, false, false, 1, 1 << 16, "32", set_heads},
@@ -195,7 +214,7 @@ static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, str
     text_print(option, sizeof option, "--%s", axis->option);
     int a = out->naxes;
     if (axis->words)
-        TRY(opt_split(text, &out->storage[a], out->words[a], 32, &out->count[a]));
+        TRY(WHERE(opt_split(text, &out->storage[a], out->words[a], 32, &out->count[a]), "%s", option));
     else
         TRY(units_parse_list(text, option, axis->min, axis->max, &out->numbers[a], &out->count[a]));
     for (int i = 0; axis->words && i < out->count[a]; i++) { /* a wrong word is refused before anything runs */
@@ -223,6 +242,11 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
     out->base.plan.sp = ranks;
     out->base.problem.world = ranks;
     TRY(refuse_foreign(cli, subject, bit));
+    out->docs = opt_value(&cli->opts, "docs");
+    if (out->docs != NULL) {
+        struct bench_case probe = out->base; /* a file that cannot be read is known before anything runs */
+        TRY(WHERE(problem_set_docs(&probe.problem, out->docs), "--docs"));
+    }
     enum status status = STATUS_OK;
     for (size_t a = 0; a < sizeof axes / sizeof axes[0] && status == STATUS_OK; a++)
         if ((axes[a].subjects & bit) != 0)
@@ -259,8 +283,29 @@ enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
         out[v] = sweep->base;
         TRY(apply(sweep, 0, outer, i, &out[v]));
         TRY(apply(sweep, outer, sweep->naxes, v, &out[v]));
+        if (sweep->docs != NULL)
+            TRY(WHERE(problem_set_docs(&out[v].problem, sweep->docs), "--docs"));
         struct plan *plan = &out[v].plan;
         plan->dp_shard = plan->sp > 0 && out[v].problem.world % plan->sp == 0 ? out[v].problem.world / plan->sp : 1;
     }
     return STATUS_OK;
+}
+
+const char *sweep_label(const struct sweep *sweep, int i, char buf[96])
+{
+    struct text label = {0};
+    for (int a = sweep->naxes - sweep->nvariants - 1, index = i; a >= 0; a--) {
+        int at = index % sweep->count[a];
+        index /= sweep->count[a];
+        if (sweep->count[a] == 1)
+            continue;
+        text_add(&label, label.len > 0 ? " %s=" : "%s=", sweep->axes[a]->option);
+        if (sweep->axes[a]->words)
+            text_add(&label, "%s", sweep->words[a][at]);
+        else
+            text_add(&label, "%lld", (long long)sweep->numbers[a][at]);
+    }
+    text_print(buf, 96, "%s", text_get(&label));
+    text_free(&label);
+    return buf;
 }

@@ -20,6 +20,7 @@ struct sweep {
     const char *words[SWEEP_AXES][32];
     char *storage[SWEEP_AXES];
     int cells, variants;
+    const char *docs; /* --docs, NULL when not given */
 };
 
 /* Reads the axis options of `subject` from the command line; options of other subjects are refused. */
@@ -27,6 +28,9 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
 void sweep_close(struct sweep *sweep);
 /* The cases of cell i (0 .. cells-1): sweep->variants of them. STATUS_USAGE for sizes that make no problem at all. */
 enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out);
+
+/* What tells cell i from the others, for progress: "seq=4096 dtype=bf16". Returns buf. */
+const char *sweep_label(const struct sweep *sweep, int i, char buf[96]);
 
 extern const struct opt sweep_options[];
 

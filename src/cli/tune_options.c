@@ -48,18 +48,18 @@ const struct opt tune_options[] = {
 
 enum status tune_list_plugins(struct cli *cli, bool *listed)
 {
-    struct text out = {0};
+    enum { ITEMS = 32 };
+    struct cli_item items[ITEMS];
+    int n = 0;
     const char *target = opt_value(&cli->opts, "target"), *emit = opt_value(&cli->opts, "emit");
     if (target != NULL && strcmp(target, "list") == 0)
-        for (int i = 0; targets[i] != NULL; i++)
-            text_add(&out, "%-12s %s\n", targets[i]->name, targets[i]->runtime);
-    if (emit != NULL && strcmp(emit, "list") == 0)
-        for (int i = 0; emits[i] != NULL; i++)
-            text_add(&out, "%-12s %s\n", emits[i]->name, emits[i]->about);
-    *listed = out.len > 0;
-    enum status status = *listed ? cli_print(text_get(&out)) : STATUS_OK;
-    text_free(&out);
-    return status;
+        for (; targets[n] != NULL && n < ITEMS; n++)
+            items[n] = (struct cli_item){targets[n]->name, targets[n]->runtime};
+    else if (emit != NULL && strcmp(emit, "list") == 0)
+        for (; emits[n] != NULL && n < ITEMS; n++)
+            items[n] = (struct cli_item){emits[n]->name, emits[n]->about};
+    *listed = n > 0;
+    return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
 }
 
 static enum status read_target(struct cli *cli, struct tune_order *out)
@@ -71,11 +71,9 @@ static enum status read_target(struct cli *cli, struct tune_order *out)
         return STATUS_OK;
     const char *names[16];
     size_t n = 0;
-    for (; targets[n] != NULL; n++)
+    for (; targets[n] != NULL && n < 16; n++)
         names[n] = targets[n]->name;
-    const char *near = text_nearest(name, names, n);
-    return HINT(FAIL(STATUS_USAGE, "--target does not know '%.40s'", name), near != NULL ? "did you mean %s?" : "%s",
-                near != NULL ? near : "`--target list` names them");
+    return opt_unknown("--target", name, names, n);
 }
 
 /* Without --emit: the emitter called like the target, when there is one. */
@@ -87,10 +85,14 @@ static enum status read_emit(struct cli *cli, struct tune_order *out)
         out->nemit = emit_find(out->target->name) != NULL;
         return STATUS_OK;
     }
-    TRY(opt_split(text, &out->emit_storage, out->emit, TUNE_EMITS, &out->nemit));
+    TRY(WHERE(opt_split(text, &out->emit_storage, out->emit, TUNE_EMITS, &out->nemit), "--emit"));
+    const char *names[16];
+    size_t n = 0;
+    for (; emits[n] != NULL && n < 16; n++)
+        names[n] = emits[n]->name;
     for (int i = 0; i < out->nemit; i++)
         if (emit_find(out->emit[i]) == NULL)
-            return HINT(FAIL(STATUS_USAGE, "--emit does not know '%.40s'", out->emit[i]), "`--emit list` names them");
+            return opt_unknown("--emit", out->emit[i], names, n);
     return STATUS_OK;
 }
 
@@ -173,9 +175,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     out->ranks = (int)ranks;
     out->world = (int)world;
     out->effort = (enum request_effort)effort;
-    out->budget_us = budgets_s[effort] * 1000 * 1000;
-    if (opt_given(&cli->opts, "budget"))
-        TRY(units_parse_duration(opt_value(&cli->opts, "budget"), "--budget", &out->budget_us));
+    TRY(opt_duration(&cli->opts, "budget", budgets_s[effort] * 1000 * 1000, &out->budget_us));
     const char *dir = opt_value(&cli->opts, "out");
     out->out_dir = dir != NULL ? dir : "./sptune-out";
     return STATUS_OK;
@@ -216,7 +216,7 @@ static enum status read_names(struct cli *cli, const char *name, char names[PLAN
     *n = 0;
     if (text == NULL)
         return STATUS_OK;
-    TRY(opt_split(text, &storage, pieces, PLAN_LIST_MAX, n));
+    TRY(WHERE(opt_split(text, &storage, pieces, PLAN_LIST_MAX, n), "--%s", name));
     for (int i = 0; i < *n; i++)
         text_print(names[i], PLAN_NAME, "%s", pieces[i]);
     free(storage);
@@ -293,20 +293,32 @@ static enum status read_batch(struct cli *cli, int64_t seq, int64_t *out_tokens)
     return STATUS_OK;
 }
 
+static enum status read_memory(struct cli *cli, const char *name, int64_t *out_bytes)
+{
+    const char *text = opt_value(&cli->opts, name);
+    char option[32];
+    if (text == NULL)
+        return STATUS_OK;
+    text_print(option, sizeof option, "--%s", name);
+    TRY(units_parse_memory(text, option, out_bytes));
+    if (*out_bytes > 0)
+        return STATUS_OK;
+    return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is no memory at all", text), "%s", option), "as in 80GiB");
+}
+
 static enum status read_limits(struct cli *cli, struct request *out)
 {
     static const char *const objectives[] = {"tokens-per-gpu", "step-time"};
-    const char *device = opt_value(&cli->opts, "device-memory"), *host = opt_value(&cli->opts, "host-memory");
     const char *use = opt_value(&cli->opts, "use-memory");
     int objective = 0;
-    if (device != NULL) {
-        TRY(units_parse_memory(device, "--device-memory", &out->device_memory_bytes));
+    TRY(read_memory(cli, "device-memory", &out->device_memory_bytes));
+    if (opt_given(&cli->opts, "device-memory"))
         text_print(out->device_memory_from, sizeof out->device_memory_from, "--device-memory");
-    }
-    if (host != NULL)
-        TRY(units_parse_memory(host, "--host-memory", &out->host_memory_bytes));
+    TRY(read_memory(cli, "host-memory", &out->host_memory_bytes));
     if (use != NULL)
         TRY(units_parse_percent(use, "--use-memory", &out->use_memory));
+    if (out->use_memory <= 0)
+        return HINT(WHERE(FAIL(STATUS_USAGE, "%.40s leaves nothing to measure with", use), "--use-memory"), "as in 50%%");
     TRY(opt_word(&cli->opts, "objective", objectives, 2, 0, &objective));
     out->objective = (enum request_objective)objective;
     return STATUS_OK;

@@ -32,60 +32,42 @@ static const struct opt own_options[] = {
     {0},
 };
 
+/* Shared by the jobs of one command, which run in different processes. */
+struct progress_page {
+    int64_t run;         /* the one that all append to, 0 until it is begun */
+    int64_t deadline_ns; /* 0 until the first job measures: waiting for another sptune does not count */
+};
+
 struct order {
     const char *subject;
     int64_t *ranks; /* list */
     int nranks, job; /* which of them runs now */
-    int64_t *run;    /* shared by the jobs of one command: the run they append to, 0 until it is begun */
+    struct progress_page *page;
     struct bench_options options;
-    int64_t deadline_ns;
+    int64_t budget_us;
 };
-
-/* The unfinished run that `--resume` goes on with: same command, but for the option itself. */
-static enum status find_resumable(struct store *store, const char *command, int64_t *out)
-{
-    struct store_run *runs = NULL;
-    int n = 0;
-    *out = 0;
-    TRY(store_runs(store, &runs, &n));
-    for (int i = 0; i < n; i++) {
-        struct text plain = {0}, other = {0};
-        for (int side = 0; side < 2; side++) {
-            const char *s = side == 0 ? command : runs[i].command, *cut = strstr(s, " --resume");
-            text_add(side == 0 ? &plain : &other, "%.*s%s", cut != NULL ? (int)(cut - s) : (int)strlen(s), s,
-                     cut != NULL ? cut + strlen(" --resume") : "");
-        }
-        if (*out == 0 && !runs[i].finished && strcmp(text_get(&plain), text_get(&other)) == 0)
-            *out = runs[i].id;
-        text_free(&plain);
-        text_free(&other);
-        store_run_free(&runs[i]);
-    }
-    free(runs);
-    return STATUS_OK;
-}
 
 static enum status open_run(struct ranks *ranks, const struct order *order, struct bench_session *session)
 {
     struct cli *cli = ranks->cli;
-    int64_t run = *order->run;
-    if (run == 0 && opt_given(&cli->opts, "resume")) {
-        char path[512];
-        struct store *store = NULL;
-        TRY(store_path(opt_value(&cli->opts, "store"), path, sizeof path));
-        if (store_open(path, STORE_READ, &store) == STATUS_OK) {
-            enum status status = find_resumable(store, cli->command, &run);
-            store_close(store);
-            TRY(status);
-        }
-        if (run == 0)
+    bool resume = opt_given(&cli->opts, "resume");
+    if (order->page->run == 0 && resume) {
+        TRY(session_resumable(cli, &order->page->run));
+        if (order->page->run == 0)
             log_info("nothing to resume: no unfinished run of this command; starting over");
     }
-    TRY(session_open(ranks, "bench", run, session));
-    session->reuse = opt_given(&cli->opts, "resume");
+    TRY(session_open(ranks, "bench", order->page->run, session));
+    session->reuse = resume;
     session->reuse_run = session->run;
-    *order->run = session->run;
-    return STATUS_OK;
+    if (order->page->deadline_ns == 0)
+        order->page->deadline_ns = clock_deadline(order->budget_us);
+    if (order->page->run == session->run)
+        return STATUS_OK;
+    order->page->run = session->run;
+    enum status status = session_remember(cli, session);
+    if (status != STATUS_OK)
+        session_close(session);
+    return status;
 }
 
 static enum status print_row(struct cli *cli, const struct sample *sample)
@@ -111,13 +93,8 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
     struct bench_case cases[BENCH_CASES_MAX];
     struct sample samples[BENCH_CASES_MAX];
     TRY(sweep_cell(sweep, i, cases));
-    for (int v = 0; v < sweep->variants; v++) {
-        const char *docs = opt_value(&ranks->cli->opts, "docs");
-        if (docs != NULL)
-            TRY(problem_set_docs(&cases[v].problem, docs));
-    }
     struct bench_options options = order->options;
-    int64_t left_us = (order->deadline_ns - clock_ns()) / 1000;
+    int64_t left_us = (order->page->deadline_ns - clock_ns()) / 1000;
     options.budget_us = left_us > 0 ? left_us / (sweep->cells - i) : 0;
     TRY(bench_measure(session, cases, sweep->variants, &options, samples, NULL));
     enum status status = STATUS_OK;
@@ -129,13 +106,39 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
     return status;
 }
 
-static enum status check_first(struct bench_session *session, const struct sweep *sweep, uint64_t seed)
+static bool same_way(const struct plan *a, const struct plan *b)
+{
+    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
+}
+
+/* Every distinct way of computing among the legal cells is checked once, before anything is timed. */
+enum { WAYS_MAX = 256 };
+struct ways {
+    struct plan plans[WAYS_MAX];
+    int n;
+};
+
+static void add_way(struct ways *ways, const struct bench_case *c, const struct bench_env *env)
+{
+    struct verdict verdict = bench_subject_find(c->subject)->check(c, env);
+    for (int i = 0; i < ways->n; i++)
+        if (same_way(&ways->plans[i], &c->plan))
+            return;
+    if (verdict_ok(&verdict) && ways->n < WAYS_MAX)
+        ways->plans[ways->n++] = c->plan;
+}
+
+static enum status check_ways(struct bench_session *session, const struct sweep *sweep, uint64_t seed, struct ways *ways)
 {
     struct bench_case cases[BENCH_CASES_MAX];
-    TRY(sweep_cell(sweep, 0, cases));
-    for (int v = 0; v < sweep->variants; v++) {
+    for (int i = 0; i < sweep->cells; i++) {
+        TRY(sweep_cell(sweep, i, cases));
+        for (int v = 0; v < sweep->variants; v++)
+            add_way(ways, &cases[v], session->env);
+    }
+    for (int i = 0; i < ways->n; i++) {
         struct check_report report = {0};
-        enum status status = check_before(session, seed, &cases[v].plan, &report);
+        enum status status = check_before(session, seed, &ways->plans[i], &report);
         check_report_free(&report);
         TRY(status);
     }
@@ -143,24 +146,41 @@ static enum status check_first(struct bench_session *session, const struct sweep
     return STATUS_OK;
 }
 
+static enum status check_first(struct bench_session *session, const struct sweep *sweep, uint64_t seed)
+{
+    static const char *const with_plans[] = {"exchange", "attention", "layer"};
+    const char *subject = sweep->base.subject;
+    bool planned = false;
+    for (int i = 0; i < 3; i++)
+        planned = planned || strcmp(with_plans[i], subject) == 0;
+    if (!planned)
+        return STATUS_OK; /* collectives and products are verified as they are timed */
+    struct ways *ways = calloc(1, sizeof *ways);
+    if (ways == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for what is to be checked");
+    enum status status = check_ways(session, sweep, seed, ways);
+    free(ways);
+    return status;
+}
+
 static enum status measure(struct ranks *ranks, struct bench_session *session, struct order *order)
 {
     struct cli *cli = ranks->cli;
     struct sweep sweep;
     TRY(sweep_open(cli, order->subject, (int)order->ranks[order->job], &sweep));
-    enum status status = STATUS_OK;
-    if (strcmp(order->subject, "exchange") == 0 || strcmp(order->subject, "attention") == 0 || strcmp(order->subject, "layer") == 0)
-        status = check_first(session, &sweep, cli->seed);
+    enum status status = check_first(session, &sweep, cli->seed);
     progress_begin(order->subject, sweep.cells);
     for (int i = 0; i < sweep.cells && status == STATUS_OK; i++) {
+        char label[96];
+        if (i > 0)
+            progress_step(i, sweep_label(&sweep, i, label), -1);
         status = interrupt_status();
         if (status == STATUS_OK)
             status = measure_cell(ranks, session, &sweep, i, order);
-        progress_step(i + 1, order->subject, -1);
     }
     progress_end();
     sweep_close(&sweep);
-    return status;
+    return status == STATUS_OK ? interrupt_status() : status;
 }
 
 /* All rows are here: what does the command as a whole say? */
@@ -180,9 +200,9 @@ static enum status judge(const struct samples *samples)
     if (failed > 0)
         return FAIL(STATUS_CHECK, "%d of %d rows failed, first: %s", failed, samples->n, first_failed->why);
     if (ok == 0 && first_waived != NULL)
-        return WHERE(FAIL(first_waived->rule == RULE_TAINTED || first_waived->rule == RULE_BUDGET ? STATUS_NODATA : STATUS_USAGE,
-                          "no cell could run: %s", first_waived->why),
-                     "rule %s", rule_code(first_waived->rule));
+        return HINT(FAIL(first_waived->rule == RULE_TAINTED || first_waived->rule == RULE_BUDGET ? STATUS_NODATA : STATUS_USAGE,
+                         "no cell could run: %s", first_waived->why),
+                    "rule %s; every row says why it was waived", rule_code(first_waived->rule));
     return ok > 0 ? STATUS_OK : FAIL(STATUS_NODATA, "nothing was measured");
 }
 
@@ -191,13 +211,15 @@ static enum status finish(struct ranks *ranks, struct bench_session *session, co
     struct samples samples = {0};
     char title[64];
     text_print(title, sizeof title, "bench %s", order->subject);
+    if (how != STATUS_OK)
+        log_warn("interrupted: these are the rows measured so far; the same command with --resume goes on");
     TRY(samples_of_run(session->store, session->run, &samples));
     enum status status = samples.n > 0 ? samples_show(ranks->cli, &samples, title) : STATUS_OK;
     if (status == STATUS_OK && how == STATUS_OK)
         status = judge(&samples);
     samples_free(&samples);
     if (how != STATUS_OK)
-        return status == STATUS_OK ? WHERE(interrupt_status(), "run %lld; --resume goes on", (long long)session->run) : status;
+        return status == STATUS_OK ? interrupt_status() : status;
     TRY(store_run_end(session->store, session->run));
     return status;
 }
@@ -206,7 +228,6 @@ static enum status root(struct ranks *ranks, void *arg)
 {
     struct order *order = arg;
     struct bench_session session;
-    memcpy(ranks->cli->machine, ranks->env.machine, sizeof ranks->cli->machine);
     TRY(open_run(ranks, order, &session));
     order->options.oversubscribed = order->ranks[order->job] > ranks->env.usable_cpus;
     if (order->options.oversubscribed)
@@ -224,58 +245,47 @@ static enum status read_order(struct cli *cli, const struct topo *topo, struct o
 {
     static const char *const efforts[] = {"quick", "normal", "full"};
     int effort = 0;
-    int64_t samples = 0, warmup = -1, budget_us = 60 * 1000 * 1000;
+    int64_t samples = 0, warmup = -1;
     out->subject = cli->opts.args[0];
     if (bench_subject_find(out->subject) == NULL) {
         const char *names[16];
         size_t n = 0;
-        struct text all = {0};
-        for (; bench_subjects[n] != NULL; n++) {
+        for (; bench_subjects[n] != NULL && n < 16; n++)
             names[n] = bench_subjects[n]->name;
-            text_add(&all, " %s", names[n]);
-        }
-        const char *near = text_nearest(out->subject, names, n);
-        enum status status = HINT(FAIL(STATUS_USAGE, "bench does not know the subject '%.40s'", out->subject),
-                                  "%s%s%ssubjects:%s", near != NULL ? "did you mean " : "", near != NULL ? near : "",
-                                  near != NULL ? "? " : "", text_get(&all));
-        text_free(&all);
-        return status;
+        return opt_unknown("bench SUBJECT", out->subject, names, n);
     }
     TRY(opt_word(&cli->opts, "effort", efforts, 3, 0, &effort));
     bench_options_effort(efforts[effort], &out->options);
     TRY(opt_count(&cli->opts, "samples", 10, 1000000, out->options.samples_max, &samples));
     TRY(opt_count(&cli->opts, "warmup", 1, 1000000, out->options.warmup, &warmup));
-    if (opt_given(&cli->opts, "budget"))
-        TRY(units_parse_duration(opt_value(&cli->opts, "budget"), "--budget", &budget_us));
+    TRY(opt_duration(&cli->opts, "budget", 60 * 1000 * 1000, &out->budget_us));
     out->options.samples_max = (int)samples;
     if (out->options.samples_min > out->options.samples_max)
         out->options.samples_min = out->options.samples_max;
     out->options.warmup = (int)warmup;
-    out->deadline_ns = clock_deadline(budget_us);
-    const char *ranks = opt_value(&cli->opts, "ranks");
-    if (ranks != NULL)
-        return units_parse_list(ranks, "--ranks", 1, 4096, &out->ranks, &out->nranks);
-    out->ranks = calloc(1, sizeof *out->ranks);
-    out->nranks = 1;
-    return out->ranks != NULL ? ranks_count(cli, topo, out->ranks) : FAIL(STATUS_NOMEM, "no memory for a list");
+    return ranks_list(cli, topo, &out->ranks, &out->nranks);
 }
 
 /* `--exchange list`, `--attention list`: the tables, and nothing is measured. */
 static enum status list_plugins(struct cli *cli, bool *listed)
 {
-    struct text out = {0};
+    enum { ITEMS = 32 };
+    struct cli_item items[ITEMS];
+    char about[ITEMS][64];
+    int n = 0;
     const char *exchange = opt_value(&cli->opts, "exchange"), *attention = opt_value(&cli->opts, "attention");
-    if (exchange != NULL && strcmp(exchange, "list") == 0)
-        for (int i = 0; exchanges[i] != NULL; i++)
-            text_add(&out, "%-16s %s\n", exchanges[i]->name, exchanges[i]->about);
-    if (attention != NULL && strcmp(attention, "list") == 0)
-        for (int i = 0; attentions[i] != NULL; i++)
-            text_add(&out, "%-16s on %s%s%s\n", attentions[i]->name, dev_kind_name(attentions[i]->dev),
-                     attentions[i]->stands_for[0] != '\0' ? ", stands for " : "", attentions[i]->stands_for);
-    *listed = out.len > 0;
-    enum status status = *listed ? cli_print(text_get(&out)) : STATUS_OK;
-    text_free(&out);
-    return status;
+    if (exchange != NULL && strcmp(exchange, "list") == 0) {
+        for (; exchanges[n] != NULL && n < ITEMS; n++)
+            items[n] = (struct cli_item){exchanges[n]->name, exchanges[n]->about};
+    } else if (attention != NULL && strcmp(attention, "list") == 0) {
+        for (; attentions[n] != NULL && n < ITEMS; n++) {
+            text_print(about[n], sizeof about[n], "on %s%s%s", dev_kind_name(attentions[n]->dev),
+                       attentions[n]->stands_for[0] != '\0' ? ", stands for " : "", attentions[n]->stands_for);
+            items[n] = (struct cli_item){attentions[n]->name, about[n]};
+        }
+    }
+    *listed = n > 0;
+    return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
 }
 
 static enum status run_jobs(struct cli *cli, const struct topo *topo, struct order *order)
@@ -283,16 +293,17 @@ static enum status run_jobs(struct cli *cli, const struct topo *topo, struct ord
     struct ranks_options how;
     TRY(ranks_options_read(cli, &how));
     TRY(read_order(cli, topo, order));
+    how.lock_us = order->budget_us;
+    how.kept = "measured rows are kept, the same command with --resume goes on";
     for (int job = 0; job < order->nranks; job++) { /* wrong lists are refused before the first rank starts */
         struct sweep sweep;
         TRY(sweep_open(cli, order->subject, (int)order->ranks[job], &sweep));
         sweep_close(&sweep);
     }
-    for (order->job = 0; order->job < order->nranks; order->job++) {
+    for (order->job = 0; order->job < order->nranks && cli->exit_code == 0; order->job++) {
         how.n = (int)order->ranks[order->job];
+        TRY(order->job > 0 ? interrupt_status() : STATUS_OK);
         TRY(ranks_run(cli, topo, &how, root, order));
-        if (cli->exit_code != 0)
-            break;
     }
     return STATUS_OK;
 }
@@ -300,26 +311,23 @@ static enum status run_jobs(struct cli *cli, const struct topo *topo, struct ord
 static enum status run(struct cli *cli)
 {
     bool listed = false;
-    TRY(list_plugins(cli, &listed));
-    if (listed)
-        return STATUS_OK;
-    TRY(samples_check_exports(cli));
-    if (cli->spoke)
-        return STATUS_OK;
     struct topo topo;
     struct order order = {0};
-    int lock = -1;
-    order.run = mmap(NULL, sizeof *order.run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (order.run == MAP_FAILED)
+    TRY(list_plugins(cli, &listed));
+    if (!listed)
+        TRY(samples_check_exports(cli, &listed));
+    if (listed)
+        return STATUS_OK;
+    order.page = mmap(NULL, sizeof *order.page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (order.page == MAP_FAILED)
         return FAIL(STATUS_NOMEM, "no memory for a shared page");
-    TRY(topo_open("local", &topo));
-    enum status status = session_lock(60 * 1000 * 1000, &lock);
-    if (status == STATUS_OK)
+    enum status status = topo_open("local", &topo);
+    if (status == STATUS_OK) {
         status = run_jobs(cli, &topo, &order);
-    session_unlock(lock);
+        topo_free(&topo);
+    }
     free(order.ranks);
-    munmap(order.run, sizeof *order.run);
-    topo_free(&topo);
+    munmap(order.page, sizeof *order.page);
     return status;
 }
 
@@ -329,8 +337,9 @@ const struct verb verb_bench = {
     .name = "bench",
     .usage = "collective|exchange|attention|gemm|layer [lists]",
     .about = "time one part: collective, exchange, attention, gemm or layer; sweeping lists",
-    .help = "Lists and ranges (1k..64k*2) sweep their product. Every row is checked, measured as\n"
-            "docs/measurement.md says, and kept in the store as it is measured.",
+    .help = "Lists and ranges (1k..64k*2) sweep their product. Every row is checked, measured as docs/measurement.md says, and kept "
+            "in the store as it is measured.",
+    .ranks = true,
     .tables = tables,
     .min_args = 1,
     .max_args = 1,

@@ -21,7 +21,7 @@ static const char *outcome_name(enum check_outcome outcome)
     return outcome == CHECK_PASSED ? "passed" : outcome == CHECK_FAILED ? "FAILED" : "waived";
 }
 
-static json_t *to_json(const struct check_report *report, const struct json_envelope *envelope)
+static json_t *to_json(const struct check_report *report, int ranks, bool oversubscribed, const struct json_envelope *envelope)
 {
     json_t *document = json_document("check", envelope), *rows = json_array();
     for (int i = 0; i < report->nrows; i++) {
@@ -31,6 +31,8 @@ static json_t *to_json(const struct check_report *report, const struct json_enve
                                               rule_code(r->rule), "why", r->why, "cases", r->cases));
     }
     if (document != NULL) {
+        json_object_set_new(document, "ranks", json_integer(ranks));
+        json_object_set_new(document, "oversubscribed", json_boolean(oversubscribed));
         json_object_set_new(document, "rows", rows);
         json_object_set_new(document, "cases", json_integer(report->cases));
         json_object_set_new(document, "passed", json_integer(report->passed));
@@ -40,20 +42,26 @@ static json_t *to_json(const struct check_report *report, const struct json_enve
     return document;
 }
 
-static enum status print(const struct check_report *report, int64_t ranks)
+static enum status print(const struct check_report *report, int64_t ranks, bool oversubscribed)
 {
+    enum { WHAT = 19, WHY = 8 };
     struct text out = {0};
     char cases[UNITS_BUF];
     for (int i = 0; i < report->nrows; i++) {
         const struct check_row *r = &report->rows[i];
-        text_add(&out, "%-7s %-10s %s", outcome_name(r->outcome), r->area, r->what);
+        struct text what = {0};
+        text_add(&what, r->outcome == CHECK_PASSED ? "%s (%d)" : "%s", r->what, r->cases);
+        text_add(&out, "%-7s %-10s ", outcome_name(r->outcome), r->area);
+        opt_wrap(&out, text_get(&what), WHAT, WHAT);
+        text_free(&what);
         if (r->outcome == CHECK_PASSED)
-            text_add(&out, " (%d)\n", r->cases);
-        else
-            text_add(&out, "\n        %s\n", r->why);
+            continue;
+        text_add(&out, "%*s", WHY, "");
+        opt_wrap(&out, r->why, WHY, WHY);
     }
-    text_add(&out, "%lld ranks: %s problems in %d rows: %d passed, %d failed, %d waived\n", (long long)ranks,
-             units_format_count(report->cases, cases), report->nrows, report->passed, report->failed, report->waived);
+    text_add(&out, "%lld ranks%s: %s problems in %d rows: %d passed, %d failed, %d waived\n", (long long)ranks,
+             oversubscribed ? " (oversubscribed)" : "", units_format_count(report->cases, cases), report->nrows, report->passed,
+             report->failed, report->waived);
     enum status status = text_status(&out);
     if (status == STATUS_OK)
         status = cli_print(text_get(&out));
@@ -75,17 +83,19 @@ static enum status root(struct ranks *ranks, void *arg)
 {
     (void)arg;
     struct cli *cli = ranks->cli;
-    struct check_order order = {.seed = cli->seed};
+    struct check_order order;
     struct check_report report = {0};
-    memcpy(cli->machine, ranks->env.machine, sizeof cli->machine);
+    int n = comm_size(ranks->env.world);
+    bool oversubscribed = n > ranks->env.usable_cpus;
+    memset(&order, 0, sizeof order); /* it is broadcast as bytes */
+    order.seed = cli->seed;
+    if (oversubscribed)
+        log_warn("%d ranks on %d usable CPUs: oversubscribed, correct but slow", n, ranks->env.usable_cpus);
     TRY(ranks_tell(ranks, "check", &order, sizeof order));
     enum status status = check_run(&ranks->env, cli->seed, NULL, &report);
-    if (status == STATUS_OK && cli->json) {
-        struct json_envelope envelope = cli_envelope(cli);
-        status = cli_print_json(cli, to_json(&report, &envelope));
-    } else if (status == STATUS_OK) {
-        status = print(&report, comm_size(ranks->env.world));
-    }
+    struct json_envelope envelope = cli_envelope(cli);
+    if (status == STATUS_OK)
+        status = cli->json ? cli_print_json(cli, to_json(&report, n, oversubscribed, &envelope)) : print(&report, n, oversubscribed);
     if (status == STATUS_OK)
         status = verdict(&report);
     check_report_free(&report);
@@ -113,8 +123,9 @@ const struct verb verb_check = {
     .name = "check",
     .usage = "[--ranks N] [--device KIND] [--transport NAME]",
     .about = "correctness of every kernel, transport, exchange and plan",
-    .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double\n"
-            "precision reference; says what it covered and what was waived and why. Exit 1 when one fails.",
+    .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double precision reference; "
+            "says what it covered and what was waived and why. Exit 1 when one fails.",
+    .ranks = true,
     .tables = tables,
     .run = run,
 };

@@ -22,7 +22,7 @@ static enum status load(struct cli *cli, const char *ref, json_t **out)
     if (stat(ref, &info) == 0 && S_ISDIR(info.st_mode)) {
         char path[512];
         text_print(path, sizeof path, "%s/recommendation.json", ref);
-        return json_read(path, out);
+        return HINT(json_read(path, out), "name a directory that `tune` wrote");
     }
     if (stat(ref, &info) == 0 || strchr(ref, '/') != NULL || strstr(ref, ".json") != NULL)
         return json_read(ref, out);
@@ -33,7 +33,7 @@ static enum status load(struct cli *cli, const char *ref, json_t **out)
     TRY(store_open(path, STORE_READ, &store));
     enum status status = store_resolve(store, ref, &run);
     if (status == STATUS_OK) {
-        status = store_document(store, run.id, "recommendation", out);
+        status = HINT(store_document(store, run.id, "recommendation", out), "name a run of `tune`; `sptune results list` shows them");
         store_run_free(&run);
     }
     store_close(store);
@@ -72,8 +72,8 @@ const struct verb verb_explain = {
     .name = "explain",
     .usage = "REC [TERM] [--why-not sp=P] [--what-if KEY=VALUE]",
     .about = "derive any number of a recommendation, without measuring",
-    .help = "REC is a recommendation.json, the directory that tune wrote, or a run of the store (@last).\n"
-            "TERM is a memory term, a part of the step time or an assumption by name.",
+    .help = "REC is a recommendation.json, the directory that tune wrote, or a run of the store (@last). TERM is a memory term, a "
+            "part of the step time or an assumption by name.",
     .tables = tables,
     .min_args = 1,
     .max_args = 2,

@@ -10,28 +10,26 @@
 
 static const struct opt options[] = {
     {"world", 0, OPT_VALUE, "W", "processes of the job; sp sizes up to W are judged [8]"},
-    {"seq", 0, OPT_VALUE, "S", "also judge a fixed length of S tokens"},
+    {"seq", 0, OPT_VALUE, "S", "also say what each size pads S tokens to"},
     {0},
 };
 
 static enum status list(struct cli *cli)
 {
+    enum { ITEMS = 256 };
+    struct cli_item items[ITEMS];
+    char about[ITEMS][80];
     const char *const *names = model_shipped();
-    if (cli->json) {
-        struct json_envelope envelope = cli_envelope(cli);
-        json_t *document = json_document("models", &envelope), *all = json_array();
-        for (int i = 0; names[i] != NULL; i++)
-            json_array_append_new(all, json_string(names[i]));
-        if (document != NULL)
-            json_object_set_new(document, "names", all);
-        return cli_print_json(cli, document);
+    int n = 0;
+    for (; names[n] != NULL && n < ITEMS; n++) {
+        struct model m;
+        char params[UNITS_BUF];
+        TRY(model_load(names[n], &m));
+        text_print(about[n], sizeof about[n], "%s parameters, %d layers, %d/%d heads", units_format_count(m.params, params), m.layers,
+                   m.heads, m.kv_heads);
+        items[n] = (struct cli_item){names[n], about[n]};
     }
-    struct text out = {0};
-    for (int i = 0; names[i] != NULL; i++)
-        text_add(&out, "%s\n", names[i]);
-    enum status status = cli_print(text_get(&out));
-    text_free(&out);
-    return status;
+    return cli_print_list(cli, items, n);
 }
 
 static void describe(const struct model *m, struct text *out)
@@ -46,7 +44,7 @@ static void describe(const struct model *m, struct text *out)
              m->head_dim);
     if (m->head_dim_v != m->head_dim)
         text_add(out, " (v %d)", m->head_dim_v);
-    text_add(out, "  ffn %lld%s  vocab %s%s\n", (long long)m->ffn, m->gated ? " gated" : "", units_format_count(m->vocab, vocab),
+    text_add(out, "\nffn %lld%s  vocab %s%s\n", (long long)m->ffn, m->gated ? " gated" : "", units_format_count(m->vocab, vocab),
              m->tied ? " tied" : "");
     if (m->window > 0)
         text_add(out, "window %s on %d of %d layers\n", units_format_count(m->window, window), m->window_layers, m->layers);
@@ -54,7 +52,14 @@ static void describe(const struct model *m, struct text *out)
         text_add(out, "trained for %s positions\n", units_format_count(m->max_positions, seq));
 }
 
-enum { LIST_ALL = 64 }; /* beyond that many processes only divisors are listed on the screen; JSON has all */
+enum { LIST_ALL = 64 }; /* beyond that many processes only divisors are listed on the screen; JSON has more */
+
+static int64_t padded(const struct model *m, int sp, int64_t world, int64_t seq)
+{
+    struct problem problem;
+    problem_from_model(m, seq, (int)world, &problem);
+    return problem_padded(&problem, sp);
+}
 
 static enum status judge(const struct model *m, int64_t world, int64_t seq, struct text *out)
 {
@@ -63,21 +68,35 @@ static enum status judge(const struct model *m, int64_t world, int64_t seq, stru
         if (world > LIST_ALL && world % sp != 0)
             continue;
         struct verdict v = model_sp(m, sp, (int)world);
-        char note[96] = "";
-        if (verdict_ok(&v) && model_kv_copies(m->kv_heads, sp) > 1)
-            text_print(note, sizeof note, "each KV head on %d ranks", model_kv_copies(m->kv_heads, sp));
-        if (verdict_ok(&v) && seq > 0 && seq % sp != 0) {
-            struct problem problem;
-            problem_from_model(m, seq, (int)world, &problem);
-            int64_t padded = problem_padded(&problem, sp);
-            text_print(note, sizeof note, "pads %lld tokens to %lld", (long long)seq, (long long)padded);
+        struct text line = {0};
+        int copies = model_kv_copies(m->kv_heads, sp);
+        if (verdict_ok(&v)) {
+            text_add(&line, copies > 1 ? "each KV head on %d ranks" : "", copies);
+            if (seq % sp != 0)
+                text_add(&line, "%spads %lld tokens to %lld", line.len > 0 ? "; " : "", (long long)seq,
+                         (long long)padded(m, sp, world, seq));
+            text_add(out, line.len > 0 ? "%4d  yes   " : "%4d  yes", sp);
+        } else {
+            text_add(&line, "%s", v.why);
+            text_add(out, "%4d  no    %-20s ", sp, rule_code(v.rule));
         }
-        if (verdict_ok(&v))
-            text_add(out, note[0] != '\0' ? "%4d  yes   %s\n" : "%4d  yes\n", sp, note);
-        else
-            text_add(out, "%4d  no    %-20s %s\n", sp, rule_code(v.rule), v.why);
+        opt_wrap(out, text_get(&line), verdict_ok(&v) ? 12 : 33, verdict_ok(&v) ? 12 : 33);
+        text_free(&line);
     }
     return text_status(out);
+}
+
+/* What --seq adds to the document: the length, and what each legal size pads it to. */
+static void add_seq(json_t *document, const struct model *m, int64_t world, int64_t seq)
+{
+    size_t i;
+    json_t *row;
+    json_object_set_new(document, "seq", json_integer(seq));
+    json_array_foreach(json_object_get(document, "sp"), i, row) {
+        int sp = (int)json_integer_value(json_object_get(row, "size"));
+        if (json_is_true(json_object_get(row, "ok")))
+            json_object_set_new(row, "padded_seq", json_integer(padded(m, sp, world, seq)));
+    }
 }
 
 static enum status run(struct cli *cli)
@@ -92,7 +111,10 @@ static enum status run(struct cli *cli)
     TRY(model_load(config, &model));
     if (cli->json) {
         struct json_envelope envelope = cli_envelope(cli);
-        return cli_print_json(cli, model_to_json(&model, (int)world, &envelope));
+        json_t *document = model_to_json(&model, (int)world, &envelope);
+        if (document != NULL && seq > 0)
+            add_seq(document, &model, world, seq);
+        return cli_print_json(cli, document);
     }
     struct text out = {0};
     describe(&model, &out);
@@ -109,8 +131,8 @@ const struct verb verb_model = {
     .name = "model",
     .usage = "CONFIG [--world W] [--seq S] | list",
     .about = "what a config.json means: sizes, parameters, legal sp sizes",
-    .help = "CONFIG is a config.json, a directory that holds one, a shipped name (`sptune model list`) or\n"
-            "the id of a model in the local hub cache. Every size up to W is judged, with the reason.",
+    .help = "CONFIG is a config.json, a directory that holds one, a shipped name (`sptune model list`) or the id of a model in "
+            "the local hub cache. Every size up to W is judged, with the reason.",
     .tables = tables,
     .min_args = 1,
     .max_args = 1,

@@ -14,31 +14,46 @@ static const struct opt options[] = {
     {0},
 };
 
-static json_t *run_to_json(const struct store_run *run)
+/* A command line may hold any bytes. */
+static json_t *run_to_json(struct store_run *run)
 {
+    text_clean(run->command);
     return json_pack("{s:I s:s s:s s:s s:s s:s s:i s:i s:i s:b}", "run", (json_int_t)run->id, "name", run->name, "started",
                      run->started, "verb", run->verb, "machine", run->machine, "command", run->command, "samples", run->samples,
                      "failed", run->failed, "waived", run->waived, "finished", run->finished);
 }
 
+/* What came after "sptune VERB ", whole or cut with dots. */
+static void arguments_of(const struct store_run *run, char *cell, size_t size)
+{
+    char verb[32];
+    text_print(verb, sizeof verb, "sptune %s", run->verb);
+    const char *text = strncmp(run->command, verb, strlen(verb)) == 0 ? run->command + strlen(verb) : run->command;
+    text += strspn(text, " ");
+    if (!text_print(cell, size, "%s", text))
+        memcpy(cell + size - 4, "...", 4);
+    text_clean(cell);
+}
+
 static enum status list_table(const struct store_run *runs, int n)
 {
-    static const struct export_column columns[] = {{"run", true}, {"started", false}, {"verb", false}, {"rows", true},
-                                                   {"failed", true}, {"waived", true}, {"name", false}, {"command", false}};
-    enum { COLUMNS = sizeof columns / sizeof columns[0] };
-    char(*text)[COLUMNS][64] = calloc((size_t)n + 1, sizeof *text);
+    static const struct export_column columns[] = {{"run", true}, {"started", false}, {"verb", false}, {"state", false}, {"rows", true},
+                                                   {"failed", true}, {"waived", true}, {"name", false}, {"arguments", false}};
+    enum { COLUMNS = sizeof columns / sizeof columns[0], CELL = 128 };
+    char(*text)[COLUMNS][CELL] = calloc((size_t)n + 1, sizeof *text);
     const char **cells = calloc((size_t)n * COLUMNS + 1, sizeof *cells);
     enum status status = text != NULL && cells != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for %d runs", n);
     for (int i = 0; i < n && status == STATUS_OK; i++) {
         const struct store_run *r = &runs[i];
-        text_print(text[i][0], 64, "%lld", (long long)r->id);
-        text_print(text[i][1], 64, "%s", r->started);
-        text_print(text[i][2], 64, "%s%s", r->verb, r->finished ? "" : " (unfinished)");
-        text_print(text[i][3], 64, "%d", r->samples);
-        text_print(text[i][4], 64, "%d", r->failed);
-        text_print(text[i][5], 64, "%d", r->waived);
-        text_print(text[i][6], 64, "%s", r->name);
-        text_print(text[i][7], 64, "%s", r->command);
+        text_print(text[i][0], CELL, "%lld", (long long)r->id);
+        text_print(text[i][1], CELL, "%s", r->started);
+        text_print(text[i][2], CELL, "%s", r->verb);
+        text_print(text[i][3], CELL, "%s", r->finished ? "done" : "ended");
+        text_print(text[i][4], CELL, "%d", r->samples);
+        text_print(text[i][5], CELL, "%d", r->failed);
+        text_print(text[i][6], CELL, "%d", r->waived);
+        text_print(text[i][7], CELL, "%s", r->name);
+        arguments_of(r, text[i][8], CELL);
         for (int c = 0; c < COLUMNS; c++)
             cells[i * COLUMNS + c] = text[i][c];
     }
@@ -76,7 +91,7 @@ static enum status list(struct cli *cli, struct store *store)
     return status;
 }
 
-static enum status show(struct cli *cli, struct store *store, const char *ref)
+static enum status show(struct cli *cli, struct store *store, const char *ref, bool export_only)
 {
     struct store_run run;
     TRY(store_resolve(store, ref, &run));
@@ -84,8 +99,10 @@ static enum status show(struct cli *cli, struct store *store, const char *ref)
     char title[96];
     text_print(title, sizeof title, "run %lld, %s", (long long)run.id, run.started);
     enum status status = samples_of_run(store, run.id, &samples);
-    if (status == STATUS_OK)
-        status = samples_show(cli, &samples, title);
+    if (status == STATUS_OK && samples.n == 0)
+        status = HINT(FAIL(STATUS_NODATA, "run %lld has no samples", (long long)run.id), "`sptune results list` shows the runs");
+    else if (status == STATUS_OK)
+        status = export_only && !cli->json ? samples_export(cli, &samples, title) : samples_show(cli, &samples, title);
     samples_free(&samples);
     store_run_free(&run);
     return status;
@@ -109,31 +126,55 @@ static enum status forget(struct cli *cli, struct store *store, const char *ref)
     return status;
 }
 
+enum what { LIST, SHOW, EXPORT, FORGET, WHATS };
+static const char *const whats[] = {"list", "show", "export", "forget"};
+
+static enum status read_what(const struct cli *cli, enum what *out)
+{
+    const char *word = cli->opts.args[0];
+    int which = 0;
+    while (which < WHATS && strcmp(whats[which], word) != 0)
+        which++;
+    if (which == WHATS)
+        return opt_unknown("results", word, whats, WHATS);
+    if (which == LIST && cli->opts.nargs > 1)
+        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", cli->opts.args[1]), "`sptune results show %.60s` shows a run",
+                    cli->opts.args[1]);
+    if (which == FORGET && cli->opts.nargs < 2)
+        return HINT(FAIL(STATUS_USAGE, "results forget needs a run"), "name it: sptune results forget 12");
+    if (which == EXPORT && !opt_given(&cli->opts, "export"))
+        return HINT(FAIL(STATUS_USAGE, "results export needs --export FORMAT=FILE"), "sptune results export @last --export csv=out.csv");
+    if ((which == LIST || which == FORGET) && opt_given(&cli->opts, "export"))
+        return HINT(FAIL(STATUS_USAGE, "results %s has no --export", word), "sptune results export @last --export csv=out.csv");
+    *out = (enum what)which;
+    return STATUS_OK;
+}
+
+/* Forgetting writes, but makes no store: the one to forget from must be there. */
+static enum status open_store(struct cli *cli, enum what what, struct store **out)
+{
+    char path[512];
+    TRY(store_path(opt_value(&cli->opts, "store"), path, sizeof path));
+    TRY(store_open(path, STORE_READ, out));
+    if (what != FORGET)
+        return STATUS_OK;
+    store_close(*out);
+    return store_open(path, STORE_WRITE, out);
+}
+
 static enum status run(struct cli *cli)
 {
-    static const char *const words[] = {"list", "show", "export", "forget"};
-    const char *what = cli->opts.args[0];
-    int which = 0;
-    while (which < 4 && strcmp(words[which], what) != 0)
-        which++;
-    if (which == 4) {
-        const char *near = text_nearest(what, words, 4);
-        return HINT(FAIL(STATUS_USAGE, "results does not know '%.40s'", what), "%s%s%slist, show, export or forget",
-                    near != NULL ? "did you mean " : "", near != NULL ? near : "", near != NULL ? "? One of: " : "");
-    }
-    const char *ref = cli->opts.nargs > 1 ? cli->opts.args[1] : "@last";
-    if (which == 3 && cli->opts.nargs < 2)
-        return HINT(FAIL(STATUS_USAGE, "results forget needs a run"), "name it: sptune results forget 12");
-    if (which == 2 && !opt_given(&cli->opts, "export"))
-        return HINT(FAIL(STATUS_USAGE, "results export needs --export FORMAT=FILE"), "sptune results export @last --export csv=out.csv");
-    TRY(samples_check_exports(cli));
-    if (cli->spoke)
-        return STATUS_OK;
-    char path[512];
+    enum what what = LIST;
+    bool listed = false;
     struct store *store = NULL;
-    TRY(store_path(opt_value(&cli->opts, "store"), path, sizeof path));
-    TRY(store_open(path, which == 3 ? STORE_WRITE : STORE_READ, &store));
-    enum status status = which == 0 ? list(cli, store) : which == 3 ? forget(cli, store, ref) : show(cli, store, ref);
+    if (strcmp(cli->opts.args[0], whats[EXPORT]) == 0 || strcmp(cli->opts.args[0], whats[SHOW]) == 0)
+        TRY(samples_check_exports(cli, &listed));
+    if (listed)
+        return STATUS_OK;
+    TRY(read_what(cli, &what));
+    TRY(open_store(cli, what, &store));
+    const char *ref = cli->opts.nargs > 1 ? cli->opts.args[1] : "@last";
+    enum status status = what == LIST ? list(cli, store) : what == FORGET ? forget(cli, store, ref) : show(cli, store, ref, what == EXPORT);
     store_close(store);
     return status;
 }
@@ -142,10 +183,10 @@ static const struct opt *const tables[] = {options, NULL};
 
 const struct verb verb_results = {
     .name = "results",
-    .usage = "list | show [REF] | export [REF] --export FORMAT=FILE | forget REF",
+    .usage = "list | show [REF] | export [REF] --export F=FILE | forget REF",
     .about = "what was measured and kept",
-    .help = "Every sample is kept as it is measured. REF is a run's number or name, @last, @last~1. Reading\n"
-            "never creates a store.",
+    .help = "Every sample is kept as it is measured. REF is a run's number or name, @last (the default) or @last~1. Reading never "
+            "creates a store.",
     .tables = tables,
     .min_args = 1,
     .max_args = 2,

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/place.h"
 #include "topo/topo.h"
 
 #include <stdlib.h>
@@ -29,7 +30,9 @@ static enum status write_svg(const struct topo *topo, const char *path)
 static enum status order_of(const struct topo *topo, int64_t sp, int **out)
 {
     int n = topo->ngpus;
-    if (n == 0 || n % sp != 0)
+    if (n == 0)
+        return HINT(FAIL(STATUS_USAGE, "--sp orders devices, and there are none here"), "ranks on CPUs need no order");
+    if (n % sp != 0)
         return HINT(FAIL(STATUS_USAGE, "--sp %lld does not divide the %d devices here", (long long)sp, n),
                     "give a divisor of the device count");
     *out = calloc((size_t)n, sizeof **out);
@@ -49,7 +52,7 @@ static enum status show_json(struct cli *cli, const struct topo *topo, int64_t s
         json_t *list = json_array();
         for (int i = 0; i < topo->ngpus; i++)
             json_array_append_new(list, json_integer(order[i]));
-        json_object_set_new(document, "rank_order", list);
+        json_object_set_new(document, "rank_order", list); /* instead of the one without --sp */
         json_object_set_new(document, "rank_order_sp", json_integer(sp));
     }
     return cli_print_json(cli, document);
@@ -92,6 +95,10 @@ static enum status run(struct cli *cli)
     const char *from = opt_value(&cli->opts, "from");
     const char *svg = opt_value(&cli->opts, "svg");
     struct topo topo;
+    if (from != NULL && from[0] == '\0')
+        return HINT(WHERE(FAIL(STATUS_USAGE, "a source is missing"), "--from"), "local, or synth:2x8xH200,nvlink=18");
+    if (svg != NULL)
+        TRY(place_check_file(svg, "--svg"));
     TRY(topo_open(from != NULL ? from : "local", &topo));
     memcpy(cli->machine, topo.fingerprint, sizeof cli->machine);
     enum status status = svg != NULL ? write_svg(&topo, svg) : STATUS_OK;
@@ -107,8 +114,8 @@ const struct verb verb_topo = {
     .name = "topo",
     .usage = "[--from SOURCE] [--svg FILE] [--sp P]",
     .about = "hosts, NUMA nodes, devices, NICs and what joins them; islands and rank order",
-    .help = "What this machine is, or one described by `synth:...`. Islands are the sets of devices\n"
-            "with the best links among themselves; the rank order keeps sp groups inside them.",
+    .help = "What this machine is, or one described by `synth:...`. Islands are the sets of devices with the best links among "
+            "themselves; the rank order keeps sp groups inside them.",
     .tables = tables,
     .run = run,
 };

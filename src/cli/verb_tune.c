@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/place.h"
 #include "cli/ranks.h"
 #include "cli/session.h"
 #include "cli/tune_options.h"
@@ -11,8 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct order {
     struct tune_order asked;
@@ -166,7 +165,6 @@ static enum status root(struct ranks *ranks, void *arg)
 {
     struct order *order = arg;
     struct bench_session session;
-    memcpy(ranks->cli->machine, ranks->env.machine, sizeof ranks->cli->machine);
     TRY(session_open(ranks, "tune", 0, &session));
     session.reuse = true;
     enum status status = answer(ranks->cli, order, &session);
@@ -194,35 +192,30 @@ static enum status with_ranks(struct cli *cli, struct order *order)
     if (asked->device != DEV_CUDA && asked->ranks > usable && !opt_given(&cli->opts, "oversubscribe"))
         return HINT(FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
                     "use --ranks %d, or --oversubscribe to go on all the same", usable);
-    int lock = -1;
-    TRY(session_lock(asked->budget_us > 0 ? asked->budget_us : 60 * 1000 * 1000, &lock));
-    struct ranks_options how = {.n = asked->ranks, .device = asked->device_word, .transport = NULL};
-    enum status status = ranks_run(cli, order->topo, &how, root, order);
-    session_unlock(lock);
-    return status;
+    const struct ranks_options how = {.n = asked->ranks, .device = asked->device_word, .lock_us = asked->budget_us,
+                                      .kept = "what was measured is kept, the same command goes on from there"};
+    return ranks_run(cli, order->topo, &how, root, order);
 }
 
-/* A place where files cannot be written is better known before minutes of measuring. */
-static enum status check_out(const char *dir)
-{
-    struct stat info;
-    if (stat(dir, &info) != 0)
-        return STATUS_OK; /* made later, with its parents */
-    if (!S_ISDIR(info.st_mode) || access(dir, W_OK | X_OK) != 0)
-        return HINT(FAIL(STATUS_USAGE, "--out %s %s", dir, S_ISDIR(info.st_mode) ? "cannot be written" : "is not a directory"),
-                    "give a directory that can be written");
-    return STATUS_OK;
-}
-
-/* Everything that can be refused is refused before the first rank starts. */
+/* Everything that can be refused is refused before the first rank starts. In a list a cell that makes no problem is only waived. */
 static enum status try_requests(struct cli *cli, const struct order *order)
 {
     struct request *request = malloc(sizeof *request);
-    enum status status = request != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for a request");
-    for (int i = 0; i < order->asked.ncells && status == STATUS_OK; i++)
-        status = tune_request(cli, &order->asked, i, order->topo, request);
+    struct status_message first = {0};
+    int fine = 0;
+    if (request == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for a request");
+    for (int i = 0; i < order->asked.ncells; i++) {
+        if (tune_request(cli, &order->asked, i, order->topo, request) == STATUS_OK)
+            fine++;
+        else if (first.what[0] == '\0')
+            first = *status_last();
+    }
     free(request);
-    return status;
+    if (fine > 0)
+        return STATUS_OK;
+    status_restore(&first);
+    return first.code;
 }
 
 static enum status run(struct cli *cli)
@@ -237,7 +230,7 @@ static enum status run(struct cli *cli)
     enum status status = tune_read(cli, &topo, &order.asked);
     const char *replay = opt_value(&cli->opts, "replay");
     if (status == STATUS_OK)
-        status = check_out(order.asked.out_dir);
+        status = place_check_dir(order.asked.out_dir, "--out");
     if (status == STATUS_OK)
         status = try_requests(cli, &order);
     if (status == STATUS_OK)
@@ -253,9 +246,10 @@ const struct verb verb_tune = {
     .name = "tune",
     .usage = "--model CONFIG --seq LIST [options]",
     .about = "measure what matters here and recommend sp_size, dp sizes and kernel",
-    .help = "Enumerates the plans that the target runtime executes, refuses by rule, estimates, measures the few\n"
-            "that could win, and chooses under memory and batch limits. Writes the configuration files to --out.\n"
-            "Lists of lengths or heads give a table of the best plan per cell.",
+    .help = "Enumerates the plans that the target runtime executes, refuses by rule, estimates, measures the few that could win, "
+            "and chooses under memory and batch limits. Writes the configuration files to --out. Lists of lengths or heads give a "
+            "table of the best plan per cell.",
+    .ranks = true,
     .tables = tables,
     .run = run,
 };
