@@ -38,7 +38,8 @@ struct bench_case {
     enum bench_span span;
     enum bench_timing timing;
     enum bench_buffers buffers;
-    int heads_timed;           /* attention and layer: q heads per rank really timed, times scaled to all; 0: all */
+    int heads_timed;           /* attention and layer: q heads per rank really timed (beyond one GQA group rounded down to whole
+                                * ones), times scaled to all; 0: all */
     uint64_t seed;
 };
 void bench_case_init(struct bench_case *out);

@@ -12,7 +12,7 @@ struct order {
     struct bench_options options;
 };
 
-static void key_of(const struct bench_session *session, const struct bench_case *c, struct sample_key *out)
+static void key_of(const struct bench_session *session, const struct bench_case *c, struct sample_key *out, double *scale)
 {
     struct sample sample;
     const struct bench_subject *subject = bench_subject_find(c->subject);
@@ -20,6 +20,7 @@ static void key_of(const struct bench_session *session, const struct bench_case 
     if (subject != NULL)
         subject->key(c, session->env, &sample);
     *out = sample.key;
+    *scale = sample.scale;
     sample_free(&sample);
 }
 
@@ -70,11 +71,16 @@ static enum status find(const struct bench_session *session, const struct sample
 static enum status look_up(const struct bench_session *session, const struct bench_case *c, struct sample *out, bool *found)
 {
     struct sample_key key;
+    double scale;
     *found = false;
     if (session->env != NULL && !session->reuse)
         return STATUS_OK;
-    key_of(session, c, &key);
+    key_of(session, c, &key, &scale);
     enum status status = find(session, &key, out);
+    if (status == STATUS_OK && session->env != NULL && out->scale > scale * 1.0001) {
+        sample_free(out); /* scaled up from fewer heads than are wanted now */
+        return STATUS_OK;
+    }
     if (status == STATUS_OK)
         *found = true;
     if (status != STATUS_NODATA)

@@ -123,17 +123,17 @@ struct verdict subject_timed(const struct bench_case *c, struct bench_case *out,
     *out = *c;
     *scale = 1;
     out->heads_timed = 0;
-    if (timed == 0 || timed == local)
+    if (timed < 0)
+        return verdict_no(RULE_KERNEL_CANNOT, "%d heads timed", timed);
+    if (timed > group) /* whole groups: a part of one beside others would have no kv head of its own */
+        timed -= timed % group;
+    if (timed == 0 || timed >= local)
         return VERDICT_YES;
-    if (timed < 0 || timed > local || (timed > group && timed % group != 0))
-        return verdict_no(RULE_KERNEL_CANNOT, "%d of %d heads timed; part of a group of %d, or whole groups", timed, local, group);
-    if (c->plan.chunks > 1 && (int64_t)c->plan.chunks * timed % local != 0)
-        return verdict_no(RULE_KERNEL_CANNOT, "%d of %d heads timed do not make whole chunks of %d", timed, local, c->plan.chunks);
     p->heads = timed * sp;
     if (c->problem.kv_heads >= sp) /* else each rank keeps its copy of the kv head it has */
         p->kv_heads = timed >= group ? timed / group * sp : sp;
-    if (c->plan.chunks > 1)
-        out->plan.chunks = (int)((int64_t)c->plan.chunks * timed / local);
+    int64_t chunks = (int64_t)c->plan.chunks * timed / local; /* as many heads in each as before, where that is possible */
+    out->plan.chunks = chunks > 1 ? (int)chunks : 1;
     *scale = (double)local / timed;
     return VERDICT_YES;
 }

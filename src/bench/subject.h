@@ -28,8 +28,8 @@ void subject_key_mask(const struct bench_case *c, struct sample *out);   /* caus
 /* "none", "fixed:8k" or "12docs-1a2b3c4d". */
 void subject_docs_text(const struct problem *problem, char buf[SAMPLE_NAME]);
 
-/* The case with as many heads as are really timed per rank (c->heads_timed; 0: all), legal by itself. A group of query heads that share
- * a kv head is timed whole, several of them, or in part; scale = whole / timed. */
+/* The case with as many heads as are really timed per rank (c->heads_timed; 0, or more than there are: all), legal by itself: part of a
+ * group of query heads that share a kv head, or whole groups (rounded down to them). scale = whole / timed. */
 struct verdict subject_timed(const struct bench_case *c, struct bench_case *out, double *scale);
 
 /* The attention that one rank of the group computes; *cu is owned by the caller and borrowed by the shape. */

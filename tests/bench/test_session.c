@@ -79,6 +79,24 @@ static int counts(struct store *store, int64_t run, int *samples)
     return 0;
 }
 
+/* A time scaled up from one head does not stand for one of all heads; the other way round it does. */
+static int scaled_up(struct bench_session *session)
+{
+    struct bench_options options = bench_test_options();
+    struct bench_case c = bench_test_case("attention", 2, 2);
+    struct sample out;
+    int measured = -1;
+    session->reuse = true;
+    for (int i = 0; i < 4; i++) {
+        c.heads_timed = i < 2 || i == 3 ? 2 : 0; /* scaled, scaled, all, scaled */
+        RANK_TRY(bench_measure(session, &c, 1, &options, &out, &measured));
+        RANK_CHECK(out.outcome == SAMPLE_OK && out.scaled == (i < 2));
+        RANK_CHECK(measured == (i == 0 || i == 2));
+        sample_free(&out);
+    }
+    return 0;
+}
+
 static int measure_twice(struct bench_session *session, struct serving *serving)
 {
     struct bench_options options = bench_test_options();
@@ -116,7 +134,7 @@ static int measure_twice(struct bench_session *session, struct serving *serving)
     RANK_CHECK(measured == 1);
     sample_free(&out[0]);
     RANK_CHECK(bench_measure(session, cases, 0, &options, out, NULL) == STATUS_USAGE);
-    return 0;
+    return scaled_up(session);
 }
 
 static int measuring(const struct launch *launch, void *arg)
