@@ -27,6 +27,15 @@ static struct verdict judge(const struct build *build, struct plan *plan, const 
     return verdict;
 }
 
+/* How the plan fits: on its device, and all of a host's ranks on the host. */
+static enum work_fit fit_of(const struct request *r, const struct work_memory *memory)
+{
+    enum work_fit device = work_fit(memory->peak_bytes, r->device_memory_bytes), host = WORK_FITS;
+    if (r->host_memory_bytes > 0)
+        host = work_fit(memory->host_bytes, r->host_memory_bytes / (r->ranks_per_host > 0 ? r->ranks_per_host : 1));
+    return host > device ? host : device;
+}
+
 static enum status visit(void *arg, const struct plan *plan, const struct verdict *verdict)
 {
     struct build *build = arg;
@@ -39,15 +48,11 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
     out->prices[out->n++] = (struct price){0};
     const char *class = target_class(r->target, plan->attention);
     text_print(row->attention_class, sizeof row->attention_class, "%s", class != NULL ? class : plan->attention);
-    row->verdict = judge(build, &row->plan, verdict);
+    row->lost = row->verdict = judge(build, &row->plan, verdict);
     if (!verdict_ok(&row->verdict))
         return STATUS_OK;
     work_memory(&r->model, build->problem, &row->plan, r->target, &row->memory);
-    row->fit = work_fit(row->memory.peak_bytes, r->device_memory_bytes);
-    if (r->host_memory_bytes > 0) {
-        enum work_fit host = work_fit(row->memory.host_bytes * r->ranks_per_host, r->host_memory_bytes);
-        row->fit = host > row->fit ? host : row->fit;
-    }
+    row->fit = fit_of(r, &row->memory);
     return STATUS_OK;
 }
 
@@ -73,6 +78,14 @@ void candidates_free(struct candidates *candidates)
     *candidates = (struct candidates){0};
 }
 
+bool candidates_any_legal(const struct candidates *candidates)
+{
+    for (int i = 0; i < candidates->n; i++)
+        if (verdict_ok(&candidates->rows[i].verdict))
+            return true;
+    return false;
+}
+
 static void speed(const struct request *request, struct recommend_candidate *row)
 {
     struct problem problem = request->problem;
@@ -85,57 +98,121 @@ static void speed(const struct request *request, struct recommend_candidate *row
 
 static void describe(enum parts_level level, const struct parts_scale *scale, const struct request *request, struct price *price)
 {
-    char seq[UNITS_BUF];
+    char seq[UNITS_BUF], heads[32] = "all heads";
+    if (scale->heads_timed > 0)
+        text_print(heads, sizeof heads, "%d head%s a rank", scale->heads_timed, scale->heads_timed > 1 ? "s" : "");
     if (level == PARTS_COARSE)
         text_print(price->composed_of, sizeof price->composed_of, "rates of small shapes");
     else if (level == PARTS_LAYER)
         text_print(price->composed_of, sizeof price->composed_of,
                    "layer forward and backward, products, gathers and a copy, each timed");
     else
-        text_print(price->composed_of, sizeof price->composed_of,
-                   "exchanges; attention of %d heads per rank at %s tokens; products, gathers and a copy", scale->heads_timed,
-                   units_format_count(scale->seq_timed > 0 ? scale->seq_timed : request->problem.seq, seq));
+        text_print(price->composed_of, sizeof price->composed_of, "exchanges; attention of %s at %s tokens; products, gathers and a copy",
+                   heads, units_format_count(scale->seq_timed > 0 ? scale->seq_timed : request->problem.seq, seq));
 }
 
-static enum status price_row(const struct request *request, struct candidates *candidates, int i, const struct pool *pool,
-                             enum parts_level level, const struct parts_scale *scale)
+/* Why a row has no price, in the words of the sample that is missing. */
+static struct verdict not_priced(const struct request *request, const struct recommend_candidate *row, const struct part *missing,
+                                 const struct pool *pool)
 {
-    struct recommend_candidate *row = &candidates->rows[i];
-    struct price *price = &candidates->prices[i];
-    struct part parts[PARTS_MAX];
-    const enum parts_level levels[] = {level, PARTS_COARSE};
-    row->priced = false;
-    for (int l = 0; l < 2 && !row->priced; l++) {
-        int n = 0;
-        TRY(parts_list(request, &row->plan, levels[l], scale, parts, &n));
-        TRY(parts_price(parts, n, pool, price, &row->priced));
-        if (row->priced) {
-            describe(levels[l], scale, request, price);
-            row->timed = levels[l] != PARTS_COARSE;
-        }
+    char name[96];
+    parts_name(missing, name, sizeof name);
+    if (!missing->possible)
+        return verdict_no(RULE_NOT_MEASURED, "sp %d: none of its exchanges can be timed or scaled from %d rank%s here", row->plan.sp,
+                          request->ranks, request->ranks > 1 ? "s" : "");
+    const struct sample *tried = pool_tried(pool, missing->key);
+    if (tried == NULL)
+        return verdict_no(RULE_NOT_MEASURED, "%s was not timed", name);
+    return verdict_no(tried->rule != RULE_OK ? tried->rule : RULE_NOT_MEASURED, "%s: %.120s", name, tried->why);
+}
+
+/* Part by part: what timed rows took over what their coarse prices said. */
+struct correction {
+    double timed[PRICE_PARTS], coarse[PRICE_PARTS];
+};
+
+static void learn(const struct price *timed, const struct price *coarse, const struct pool *pool, struct correction *out)
+{
+    double t[PRICE_PARTS], c[PRICE_PARTS];
+    price_parts(timed, pool, t);
+    price_parts(coarse, pool, c);
+    for (int i = 0; i < PRICE_PARTS; i++) {
+        out->timed[i] += t[i];
+        out->coarse[i] += c[i];
     }
-    if (row->priced) {
-        price_time(price, pool, &row->time);
-        speed(request, row);
+}
+
+static void correct(const struct correction *correction, struct price *price)
+{
+    for (int i = 0; i < price->n; i++) {
+        enum price_part part = price->term[i].part;
+        if (correction->timed[part] > 0 && correction->coarse[part] > 0)
+            price->term[i].times *= correction->timed[part] / correction->coarse[part];
     }
+    if (correction->timed[PRICE_ATTENTION] > 0)
+        text_print(price->composed_of, sizeof price->composed_of, "rates of small shapes, corrected by the plans that were timed");
+}
+
+struct pricing {
+    const struct request *request;
+    struct candidates *candidates;
+    const struct pool *pool;
+    struct parts parts;
+    struct correction correction;
+};
+
+static enum status price_at(struct pricing *pricing, int i, enum parts_level level, const struct parts_scale *scale, struct price *out,
+                            const struct part **missing)
+{
+    parts_clear(&pricing->parts);
+    TRY(parts_list(pricing->request, &pricing->candidates->rows[i].plan, level, scale, &pricing->parts));
+    TRY(parts_price(&pricing->parts, pricing->pool, out, missing));
+    describe(level, scale, pricing->request, out);
+    return STATUS_OK;
+}
+
+static enum status price_row(struct pricing *pricing, int i, enum parts_level level, const struct parts_scale *scale)
+{
+    struct recommend_candidate *row = &pricing->candidates->rows[i];
+    struct price coarse, timed;
+    const struct part *missing;
+    row->priced = row->timed = false;
+    TRY(price_at(pricing, i, PARTS_COARSE, scale, &coarse, &missing));
+    bool have_coarse = missing == NULL;
+    row->lost = have_coarse ? VERDICT_YES : not_priced(pricing->request, row, missing, pricing->pool);
+    if (level != PARTS_COARSE) {
+        TRY(price_at(pricing, i, level, scale, &timed, &missing));
+        row->timed = missing == NULL;
+    }
+    row->priced = have_coarse || row->timed;
+    if (row->timed)
+        row->lost = VERDICT_YES;
+    if (row->timed && have_coarse)
+        learn(&timed, &coarse, pricing->pool, &pricing->correction);
+    if (row->priced)
+        pricing->candidates->prices[i] = row->timed ? timed : coarse;
     return STATUS_OK;
 }
 
 enum status candidates_price(const struct request *request, struct candidates *candidates, const struct pool *pool,
                              enum parts_level level, const struct parts_scale *scale)
 {
-    for (int i = 0; i < candidates->n; i++)
+    static const struct parts_scale whole = {0};
+    struct pricing pricing = {.request = request, .candidates = candidates, .pool = pool};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < candidates->n && status == STATUS_OK; i++)
         if (verdict_ok(&candidates->rows[i].verdict))
-            TRY(price_row(request, candidates, i, pool, level, scale));
+            status = price_row(&pricing, i, level, scale != NULL ? scale : &whole);
+    parts_free(&pricing.parts);
+    TRY(status);
+    for (int i = 0; i < candidates->n; i++) {
+        struct recommend_candidate *row = &candidates->rows[i];
+        if (!row->priced)
+            continue;
+        if (!row->timed)
+            correct(&pricing.correction, &candidates->prices[i]);
+        price_time(&candidates->prices[i], pool, &row->time);
+        speed(request, row);
+    }
     return STATUS_OK;
-}
-
-void candidates_reasons(const struct candidates *candidates, char *buf, size_t size)
-{
-    struct text all = {0};
-    for (int i = 0; i < candidates->n && all.len + 100 < size; i++)
-        if (!verdict_ok(&candidates->rows[i].verdict))
-            text_add(&all, "%ssp %d: %s", all.len > 0 ? "; " : "", candidates->rows[i].plan.sp, candidates->rows[i].verdict.why);
-    text_print(buf, size, "%s", text_get(&all));
-    text_free(&all);
 }

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "base/units.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static bool usable(const struct recommend_candidate *row)
@@ -17,13 +18,12 @@ static double cost(const struct request *request, const struct recommend_candida
     return request->objective == REQUEST_STEP_TIME ? row->time.step_us : 1e6 / row->tokens_per_s_per_device;
 }
 
-/* Interval of cost(a) / cost(b): the ratio of step times, corrected for unequal tokens per step. */
-static struct stats_interval cost_ratio(const struct request *request, const struct candidates *c, int a, int b,
-                                        const struct pool *pool)
+struct stats_interval candidates_ratio(const struct request *request, const struct candidates *c, int a, int b,
+                                       const struct pool *pool)
 {
     struct stats_interval ratio = price_ratio(&c->prices[a], &c->prices[b], pool);
-    double median = c->rows[a].time.step_us / c->rows[b].time.step_us;
-    double scale = cost(request, &c->rows[a]) / cost(request, &c->rows[b]) / median;
+    double steps = c->rows[a].time.step_us / c->rows[b].time.step_us; /* of unequal tokens, when that is what counts */
+    double scale = cost(request, &c->rows[a]) / cost(request, &c->rows[b]) / steps;
     return (struct stats_interval){ratio.lo * scale, ratio.hi * scale};
 }
 
@@ -37,11 +37,20 @@ static int best_of(const struct request *request, const struct candidates *c, en
     return best;
 }
 
-static int smallest_of(const struct candidates *c)
+/* How full the fuller of device and host would be. */
+static double fullness(const struct request *request, const struct recommend_candidate *row)
+{
+    double device = (double)row->memory.peak_bytes / (double)request->device_memory_bytes;
+    double host = request->host_memory_bytes > 0
+        ? (double)row->memory.host_bytes * request->ranks_per_host / (double)request->host_memory_bytes : 0;
+    return device > host ? device : host;
+}
+
+static int nearest_to_fit(const struct request *request, const struct candidates *c)
 {
     int best = -1;
     for (int i = 0; i < c->n; i++)
-        if (usable(&c->rows[i]) && (best < 0 || c->rows[i].memory.peak_bytes < c->rows[best].memory.peak_bytes))
+        if (usable(&c->rows[i]) && (best < 0 || fullness(request, &c->rows[i]) < fullness(request, &c->rows[best])))
             best = i;
     return best;
 }
@@ -68,21 +77,25 @@ static bool simpler(const struct request *request, const struct recommend_candid
     int la = link_of(request, &a->plan), lb = link_of(request, &b->plan);
     if (la != lb)
         return la < lb;
+    if (a->plan.method != b->plan.method)
+        return a->plan.method < b->plan.method;
     if (a->plan.chunks != b->plan.chunks)
         return a->plan.chunks < b->plan.chunks;
+    if (a->plan.offload != b->plan.offload)
+        return a->plan.offload < b->plan.offload;
     return a->memory.peak_bytes < b->memory.peak_bytes;
 }
 
+/* A row that was only estimated never takes the place of one that was timed: its interval is wide because little is known. */
 static int break_ties(const struct request *request, struct candidates *c, int best, const struct pool *pool)
 {
     int chosen = best;
     for (int i = 0; i < c->n; i++) {
         struct recommend_candidate *row = &c->rows[i];
-        row->tied = false;
-        if (i == best || !usable(row) || row->fit != c->rows[best].fit)
+        if (i == best || !usable(row) || row->fit != c->rows[best].fit || row->timed < c->rows[best].timed)
             continue;
-        struct stats_interval ratio = cost_ratio(request, c, i, best, pool);
-        row->tied = ratio.lo <= 1;
+        struct stats_interval ratio = candidates_ratio(request, c, i, best, pool);
+        row->tied = ratio.lo <= 1 && ratio.hi >= 1;
         if (row->tied && simpler(request, row, &c->rows[chosen]))
             chosen = i;
     }
@@ -91,46 +104,75 @@ static int break_ties(const struct request *request, struct candidates *c, int b
     return chosen;
 }
 
+void candidates_fill(const struct request *request, const struct recommend_candidate *row, char *buf, size_t size)
+{
+    char used[UNITS_BUF], limit[UNITS_BUF];
+    double device = (double)row->memory.peak_bytes / (double)request->device_memory_bytes;
+    if (fullness(request, row) > device)
+        text_print(buf, size, "%s of %s of host memory",
+                   units_format_bytes((double)row->memory.host_bytes * request->ranks_per_host, used),
+                   units_format_bytes((double)request->host_memory_bytes, limit));
+    else
+        text_print(buf, size, "%s of %s at %s", units_format_bytes((double)row->memory.peak_bytes, used),
+                   units_format_bytes((double)request->device_memory_bytes, limit), row->memory.peak_at);
+}
+
+/* What tells this plan from the chosen one, shortly: "sp 2", or where sp is the same what differs first. */
+static void differs_text(const struct recommend_candidate *row, const struct recommend_candidate *from, char *buf, size_t size)
+{
+    const struct plan *p = &row->plan, *q = &from->plan;
+    if (p->sp != q->sp)
+        text_print(buf, size, "sp %d", q->sp);
+    else if (p->micro_batch != q->micro_batch)
+        text_print(buf, size, "micro-batch %lld", (long long)q->micro_batch);
+    else if (p->zero_stage != q->zero_stage)
+        text_print(buf, size, "zero %d", q->zero_stage);
+    else if (p->checkpointing != q->checkpointing)
+        text_print(buf, size, "checkpointing %s", plan_checkpointing_name(q->checkpointing));
+    else if (p->offload != q->offload)
+        text_print(buf, size, "offload %s", plan_offload_name(q->offload));
+    else if (p->loss != q->loss)
+        text_print(buf, size, "loss %s", plan_loss_name(q->loss));
+    else
+        text_print(buf, size, "%s, %s", q->exchange, from->attention_class);
+}
+
 static struct verdict why_lost(const struct request *request, const struct recommend_candidate *row,
                                const struct recommend_candidate *chosen, enum work_fit verdict)
 {
-    char peak[UNITS_BUF], limit[UNITS_BUF];
-    units_format_bytes((double)row->memory.peak_bytes, peak);
-    units_format_bytes((double)request->device_memory_bytes, limit);
+    char fill[96], other[80];
+    candidates_fill(request, row, fill, sizeof fill);
+    differs_text(row, chosen, other, sizeof other);
     if (row->fit == WORK_DOES_NOT_FIT)
-        return verdict_no(RULE_MEMORY, "%s of %s at %s", peak, limit, row->memory.peak_at);
+        return verdict_no(RULE_MEMORY, "%s: does not fit", fill);
     if (row->fit == WORK_MEASURE_FIRST && verdict == WORK_FITS)
-        return verdict_no(RULE_MEASURE_FIRST, "%s of %s is above 80 %%: a run must show that it fits", peak, limit);
+        return verdict_no(RULE_MEASURE_FIRST, "%s is above 80 %%: a run must show that it fits", fill);
     if (row->tied)
-        return verdict_no(RULE_TIED, "as fast within the interval; sp %d is the simpler plan", chosen->plan.sp);
-    return verdict_no(RULE_SLOWER, "%.1f %% slower than sp %d", 100 * row->loses_by, chosen->plan.sp);
+        return verdict_no(RULE_TIED, "%s is the simpler plan, and their times do not differ for certain", other);
+    return verdict_no(RULE_SLOWER, "%.1f %% slower than %s%s", 100 * row->loses_by, other, row->timed ? "" : ", by estimate");
 }
 
 int candidates_choose(const struct request *request, struct candidates *candidates, const struct pool *pool,
                       enum work_fit *out_verdict)
 {
     int best = -1;
-    enum work_fit verdict = WORK_FITS;
-    for (; verdict < WORK_DOES_NOT_FIT && best < 0; verdict++)
-        best = best_of(request, candidates, verdict);
-    verdict = best < 0 ? WORK_DOES_NOT_FIT : candidates->rows[best].fit;
+    for (int fit = WORK_FITS; fit < WORK_DOES_NOT_FIT && best < 0; fit++)
+        best = best_of(request, candidates, (enum work_fit)fit);
     if (best < 0)
-        best = smallest_of(candidates);
-    *out_verdict = verdict;
+        best = nearest_to_fit(request, candidates);
     if (best < 0)
         return -1;
+    enum work_fit verdict = candidates->rows[best].fit;
+    for (int i = 0; i < candidates->n; i++)
+        candidates->rows[i].tied = false;
     int chosen = verdict == WORK_DOES_NOT_FIT ? best : break_ties(request, candidates, best, pool);
     for (int i = 0; i < candidates->n; i++) {
         struct recommend_candidate *row = &candidates->rows[i];
-        if (!usable(row)) {
-            if (verdict_ok(&row->verdict))
-                row->verdict = verdict_no(RULE_NOT_MEASURED, "its exchange between %d ranks cannot be timed or scaled from here",
-                                          row->plan.sp);
-            row->lost = row->verdict;
+        if (!usable(row))
             continue;
-        }
         row->loses_by = cost(request, row) / cost(request, &candidates->rows[chosen]) - 1;
         row->lost = i == chosen ? VERDICT_YES : why_lost(request, row, &candidates->rows[chosen], verdict);
     }
+    *out_verdict = verdict;
     return chosen;
 }

@@ -4,7 +4,7 @@
 
 #include "tuner/search_state.h"
 
-/* Fills flips, native, next_measurement and fits_if; measures nothing but, when the budget allows, the native plan's exchange. */
+/* Fills flips, next_measurement and fits_if; measures nothing. */
 enum status flips_find(struct search *search, struct recommendation *out);
 
 #endif

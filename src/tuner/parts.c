@@ -1,4 +1,4 @@
-/* tuner/parts.c -- a step as samples: which cases, how often each, how sure.
+/* tuner/parts.c -- a step as samples: which cases, how often each, how sure. Attention and exchanges here, the rest in parts_linear.c.
  *
  * One optimizer step of one rank, A micro-steps, L layers, F forward passes (2 with checkpointing):
  *
@@ -10,88 +10,136 @@
  *
  * Norms, rotary embedding and activations are not priced: they move O(s * hidden) bytes where the products above do O(s * hidden^2).
  */
-#include "tuner/parts.h"
+#include "tuner/parts_build.h"
 
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/units.h"
 #include "sp/work.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Relative 95 % uncertainty of taking a rate from another size. Attention and product rates of one kernel vary by up to about a third
- * between a small and a large shape; an all-to-all between measured sizes is off by 5 to 8 % on average and up to 27 %, beyond them more
- * (held-out errors on published tables). */
-static const double slack_rate = 0.35, slack_exchange = 0.30, slack_length = 0.08, slack_ranks = 0.35;
-
-enum { SLACK_ATTENTION = 1, SLACK_GEMM, SLACK_EXCHANGE, SLACK_ZERO, SLACK_OPTIMIZER };
-
 enum {
-    COARSE_SEQ = 1024,             /* tokens of the shared attention sample */
-    COARSE_ROWS = 512,             /* rows of the shared product */
-    COPY_BYTES = 16 * 1024 * 1024, /* of the copy that prices the optimizer */
-    ZERO_BYTES = 1024 * 1024,      /* of the gather that prices ZeRO, coarse */
-    OPTIMIZER_BYTES = 28
+    COARSE_SEQ = 1024,      /* tokens of the shared attention sample */
+    COARSE_EXCHANGE = 4096, /* tokens of a coarse exchange */
 };
-static const double gemm_flops = 1.0e9; /* of one timed product: tens of milliseconds on one CPU core */
 
-char *parts_signature(const struct bench_case *c, char buf[PARTS_SIGNATURE])
+void parts_free(struct parts *parts)
+{
+    free(parts->item);
+    *parts = (struct parts){0};
+}
+
+void parts_clear(struct parts *parts)
+{
+    parts->n = 0;
+}
+
+bool parts_has(const struct parts *parts, const char *key)
+{
+    for (int i = 0; i < parts->n; i++)
+        if (strcmp(parts->item[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+enum status parts_add(struct parts *parts, const struct part *part)
+{
+    TRY(mem_grow((void **)&parts->item, &parts->cap, (size_t)parts->n + 1, sizeof *parts->item));
+    parts->item[parts->n++] = *part;
+    return STATUS_OK;
+}
+
+/* Fields that do not apply to the subject have one value in every case, so that plans which differ in them share the sample. */
+static void key_of(const struct bench_case *c, char buf[PARTS_KEY])
 {
     const struct problem *p = &c->problem;
     uint64_t docs = 1469598103934665603u; /* FNV-1a over the lengths */
     for (int i = 0; i < p->docs; i++)
         docs = (docs ^ (uint64_t)p->doc_len[i]) * 1099511628211u;
-    snprintf(buf, PARTS_SIGNATURE,
+    snprintf(buf, PARTS_KEY,
              "%s %s %lld mnk %lld %lld %lld b%lld s%lld h%d/%d d%d/%d t%d c%d w%lld docs%d:%llx dir%d W%d sp%d %s %s ch%d %d%d ht%d", c->subject,
              c->op, (long long)c->bytes, (long long)c->m, (long long)c->n, (long long)c->k, (long long)p->batch, (long long)p->seq, p->heads,
              p->kv_heads, p->head_dim, p->head_dim_v, (int)p->dtype, p->causal, (long long)p->window, p->docs, (unsigned long long)docs,
              (int)p->direction, p->world, c->plan.sp, c->plan.exchange, c->plan.attention, c->plan.chunks, (int)c->timing, (int)c->buffers,
              c->heads_timed);
-    return buf;
 }
 
-struct list {
-    const struct request *request;
-    const struct plan *plan;
-    struct part *out;
-    int *n;
-};
-
-/* A case on the ranks that are here, every one of them busy: sp groups of the plan's size when they fit. */
-static struct part base(const struct list *list, const char *subject, const char *op)
+struct part parts_base(const struct parts_build *build, const char *subject, const char *op, int sp)
 {
-    const struct request *r = list->request;
-    struct part part = {.times = 1, .source = RECOMMEND_MEASURED};
+    const struct request *r = build->request;
+    struct part part = {.times = 1, .source = RECOMMEND_MEASURED, .possible = true};
     bench_case_init(&part.c);
-    snprintf(part.c.subject, sizeof part.c.subject, "%s", subject);
-    snprintf(part.c.op, sizeof part.c.op, "%s", op);
-    part.c.problem = r->problem;
-    part.c.problem.batch = list->plan->micro_batch;
-    part.c.problem.seq_fixed = false;
-    part.c.problem.world = r->ranks;
-    part.c.plan = *list->plan;
-    part.c.plan.dp_replicate = 1;
-    part.c.plan.dp_shard = r->ranks / list->plan->sp > 0 ? r->ranks / list->plan->sp : 1;
-    part.c.plan.order_n = 0;
+    text_print(part.c.subject, sizeof part.c.subject, "%s", subject);
+    text_print(part.c.op, sizeof part.c.op, "%s", op);
+    part.c.bytes = part.c.m = part.c.n = part.c.k = 0;
+    part.c.problem = (struct problem){.batch = 1, .dtype = r->problem.dtype, .world = r->ranks};
+    part.c.plan.sp = sp;
+    part.c.plan.dp_shard = r->ranks / sp > 0 ? r->ranks / sp : 1;
     part.c.seed = r->seed;
     return part;
 }
 
-static enum status add(struct list *list, const struct part *part)
+enum status parts_append(const struct parts_build *build, struct part *part)
 {
-    if (*list->n == PARTS_MAX)
-        return FAIL(STATUS_USAGE, "a step of more than %d parts", PARTS_MAX);
-    list->out[(*list->n)++] = *part;
-    return STATUS_OK;
+    key_of(&part->c, part->key);
+    return parts_add(build->out, part);
 }
 
-/* Layers with and without the window, as two kinds. */
+/* The layer's problem for one micro-batch of this plan, without mask. */
+static void set_heads(const struct parts_build *build, struct part *part, bool backward)
+{
+    const struct problem *whole = &build->request->problem;
+    struct problem *p = &part->c.problem;
+    p->batch = build->plan->micro_batch;
+    p->seq = whole->seq;
+    p->heads = whole->heads;
+    p->kv_heads = whole->kv_heads;
+    p->head_dim = whole->head_dim;
+    p->head_dim_v = whole->head_dim_v;
+    p->causal = true;
+    p->direction = backward ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
+}
+
+static void set_mask(const struct parts_build *build, struct part *part, int64_t window)
+{
+    const struct problem *whole = &build->request->problem;
+    struct problem *p = &part->c.problem;
+    p->causal = whole->causal;
+    p->window = window;
+    p->docs = whole->docs;
+    memcpy(p->doc_len, whole->doc_len, sizeof p->doc_len);
+}
+
+/* At sp 1 nothing is exchanged, so there plans differ in no exchange. */
+static void set_exchange(const struct parts_build *build, struct part *part)
+{
+    const struct target *own = target_find("sptune");
+    bool stands_in = false;
+    const char *name = build->plan->sp == 1 && own != NULL ? own->exchange(build->request->dev, &stands_in) : build->plan->exchange;
+    text_print(part->c.plan.exchange, sizeof part->c.plan.exchange, "%s", name);
+    part->c.plan.chunks = build->plan->chunks;
+}
+
+static void set_attention(const struct parts_build *build, struct part *part)
+{
+    text_print(part->c.plan.attention, sizeof part->c.plan.attention, "%s", build->plan->attention);
+}
+
+/* Layers with and without the window, as two kinds; a window as long as the row is none. */
 struct kind {
     int64_t window;
     int layers;
 };
 
-static int layer_kinds(const struct model *model, struct kind out[2])
+static int layer_kinds(const struct request *request, struct kind out[2])
 {
-    int n = 0, windowed = model->window > 0 ? model->window_layers : 0;
+    const struct model *model = &request->model;
+    bool slides = model->window > 0 && model->window < request->problem.seq;
+    int n = 0, windowed = slides ? model->window_layers : 0;
+    windowed = windowed < model->layers ? windowed : model->layers;
     if (model->layers > windowed)
         out[n++] = (struct kind){0, model->layers - windowed};
     if (windowed > 0)
@@ -99,261 +147,190 @@ static int layer_kinds(const struct model *model, struct kind out[2])
     return n;
 }
 
-/* Documents of a shorter row: as many whole ones as fit, then the rest of the length. */
+int parts_sp_here(const struct request *request, int sp)
+{
+    int here = sp < request->ranks ? sp : request->ranks;
+    for (; here > 1; here--) {
+        struct verdict verdict = model_sp_heads(request->problem.heads, request->problem.kv_heads, here, request->ranks);
+        if (verdict_ok(&verdict))
+            break;
+    }
+    return here;
+}
+
+/* A shorter row: as many whole documents as fit, then a part of the next; a window that no longer limits anything goes. */
 static void shorten(struct problem *problem, int64_t seq)
 {
-    problem->seq = seq;
     int64_t left = seq;
     int n = 0;
     while (n < problem->docs && left > 0) {
         problem->doc_len[n] = problem->doc_len[n] < left ? problem->doc_len[n] : left;
         left -= problem->doc_len[n++];
     }
+    problem->seq = seq;
     problem->docs = problem->docs > 0 ? n : 0;
+    problem->window = problem->window < seq ? problem->window : 0;
 }
 
-static enum status add_attention(struct list *list, const struct kind *kind, const struct parts_scale *scale, bool coarse)
+/* Whole heads of a rank, fewer, or part of a group: what a subject can time (bench/subject.h). */
+static int heads_legal(int heads, int group)
 {
+    return heads > group ? heads / group * group : heads;
+}
+
+/* Heads of a rank that are timed; groups of another size than the plan's give a rank as many heads as the plan does. */
+static void set_heads_timed(const struct parts_build *build, const struct parts_scale *scale, struct part *part)
+{
+    const struct problem *p = &part->c.problem;
+    int group = p->heads / p->kv_heads, asked = p->heads / build->plan->sp, here = p->heads / part->c.plan.sp;
+    int timed = scale->heads_timed > 0 && scale->heads_timed < asked ? heads_legal(scale->heads_timed, group) : asked;
+    part->c.heads_timed = timed == here ? 0 : timed;
+    if (timed < asked)
+        part->slack = SLACK_PART;
+    if (part->c.plan.sp != build->plan->sp) {
+        part->slack = SLACK_LENGTH;
+        part->source = RECOMMEND_EXTRAPOLATED;
+    }
+}
+
+static void set_length(int64_t seq, struct part *part)
+{
+    if (seq <= 0 || seq >= part->c.problem.seq)
+        return;
+    shorten(&part->c.problem, seq);
+    part->slack = SLACK_LENGTH;
+    part->source = RECOMMEND_EXTRAPOLATED;
+}
+
+/* One sample for every plan: a group of heads of the unsplit problem. */
+static void set_coarse(struct part *part)
+{
+    part->c.heads_timed = part->c.problem.heads / part->c.problem.kv_heads;
+    if (part->c.heads_timed == part->c.problem.heads)
+        part->c.heads_timed = 0;
+    part->c.problem.batch = 1;
+    set_length(COARSE_SEQ, part);
+    part->slack = SLACK_RATE;
+    part->source = RECOMMEND_ASSUMED;
+}
+
+static enum status add_attention(const struct parts_build *build, const struct kind *kind, const struct parts_scale *scale)
+{
+    const struct plan *plan = build->plan;
     for (int backward = 0; backward < 2; backward++) {
-        struct part part = base(list, "attention", "");
-        part.c.problem.window = kind->window;
-        part.c.problem.direction = backward ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
-        struct problem whole = part.c.problem;
-        const struct plan *plan = list->plan;
-        int64_t seq = coarse ? COARSE_SEQ : scale->seq_timed;
-        part.source = coarse ? RECOMMEND_ASSUMED : RECOMMEND_MEASURED;
-        part.slack_kind = SLACK_ATTENTION;
-        if (coarse) { /* one sample for every plan: a group of heads of the unsplit problem */
-            part.c.plan.sp = 1;
-            part.c.plan.dp_shard = list->request->ranks;
-            part.c.heads_timed = whole.heads / whole.kv_heads;
-            part.c.problem.batch = 1;
-            part.slack = slack_rate;
-        } else {
-            part.c.heads_timed = scale->heads_timed;
-        }
-        if (seq > 0 && seq < whole.seq) {
-            shorten(&part.c.problem, seq);
-            part.slack = coarse ? slack_rate : slack_length;
-            part.source = coarse ? RECOMMEND_ASSUMED : RECOMMEND_EXTRAPOLATED;
-        }
-        part.times = work_attention_flops(&whole, plan, backward) /
-                     work_attention_flops(&part.c.problem, &part.c.plan, backward);
-        part.times *= (double)kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        struct part part = parts_base(build, "attention", "", build->coarse ? 1 : parts_sp_here(build->request, plan->sp));
+        struct problem *p = &part.c.problem;
+        set_heads(build, &part, backward);
+        set_mask(build, &part, kind->window);
+        set_attention(build, &part);
         part.part = PRICE_ATTENTION;
-        TRY(add(list, &part));
+        part.slack_kind = PARTS_SLACK_ATTENTION;
+        double asked = work_attention_flops(p, plan, backward);
+        if (build->coarse) {
+            set_coarse(&part);
+        } else {
+            set_heads_timed(build, scale, &part);
+            set_length(scale->seq_timed, &part);
+            if (scale->heads_timed > 0 || scale->seq_timed > 0)
+                p->batch = 1; /* rows are independent */
+        }
+        double timed = work_attention_flops(p, &part.c.plan, backward); /* a sample of some heads is scaled to all of them */
+        part.times = asked / timed * kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        part.flops = timed * (part.c.heads_timed > 0 ? (double)part.c.heads_timed * part.c.plan.sp / p->heads : 1);
+        TRY(parts_append(build, &part));
     }
     return STATUS_OK;
 }
 
-/* in and out as two samples each way, at the real length: cheap, and the breakdown is measured. Groups larger than what is here are
- * scaled from the largest group that is. */
-static enum status add_exchange(struct list *list, int layers, bool coarse)
+/* Fewer tokens than the micro-batch has. */
+static void set_exchange_length(const struct parts_build *build, int64_t tokens, struct part *part)
 {
-    const struct request *r = list->request;
-    const struct plan *plan = list->plan;
-    if (plan->sp == 1)
-        return STATUS_OK;
+    struct problem *p = &part->c.problem;
+    if (tokens <= 0 || p->seq <= tokens / p->batch)
+        return;
+    p->batch = 1;
+    p->seq = p->seq < tokens ? p->seq : tokens;
+    part->slack = build->coarse ? SLACK_EXCHANGE : SLACK_LENGTH;
+    part->source = build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_EXTRAPOLATED;
+}
+
+/* in and out as two samples each way. Groups larger than what is here are scaled from the largest that is, by the bytes that leave a
+ * rank: as if each rank's link kept its rate. */
+static enum status add_exchange(const struct parts_build *build, const struct parts_scale *scale)
+{
+    const struct plan *plan = build->plan;
+    int here = parts_sp_here(build->request, plan->sp);
+    for (int i = 0; plan->sp > 1 && i < 4; i++) {
+        bool backward = i >= 2, out = i % 2 == 1;
+        struct part part = parts_base(build, "exchange", out ? "out" : "in", here > 1 ? here : plan->sp);
+        struct work_exchange asked, timed;
+        set_heads(build, &part, backward);
+        set_exchange(build, &part);
+        part.part = out ? PRICE_EXCHANGE_OUT : PRICE_EXCHANGE_IN;
+        part.slack_kind = PARTS_SLACK_EXCHANGE;
+        part.possible = here > 1;
+        work_exchange(&part.c.problem, plan, backward, &asked);
+        set_exchange_length(build, build->coarse ? COARSE_EXCHANGE : scale->seq_exchange, &part);
+        work_exchange(&part.c.problem, &part.c.plan, backward, &timed);
+        if (here != plan->sp) {
+            part.slack = SLACK_RANKS;
+            part.source = build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_EXTRAPOLATED;
+        }
+        part.bytes = (double)(out ? timed.bytes_out : timed.bytes_in);
+        part.times = out ? (double)asked.wire_out / (double)timed.wire_out : (double)asked.wire_in / (double)timed.wire_in;
+        part.times *= build->request->model.layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        TRY(parts_append(build, &part));
+    }
+    return STATUS_OK;
+}
+
+static enum status add_layers(const struct parts_build *build, const struct kind *kind)
+{
+    const struct plan *plan = build->plan;
     for (int backward = 0; backward < 2; backward++) {
-        for (int out = 0; out < 2; out++) {
-            struct part part = base(list, "exchange", out ? "out" : "in");
-            part.c.problem.direction = backward ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
-            part.c.problem.causal = true;
-            part.c.problem.window = 0;
-            part.c.problem.docs = 0;
-            struct problem whole = part.c.problem;
-            part.slack_kind = SLACK_EXCHANGE;
-            if (coarse && part.c.problem.seq > 4096) {
-                part.c.problem.seq = 4096;
-                part.source = RECOMMEND_ASSUMED;
-                part.slack = slack_exchange;
-            }
-            int sp = plan->sp;
-            while (sp > r->ranks || r->ranks % sp != 0 || r->problem.heads % sp != 0)
-                sp--; /* ends at 1 */
-            if (sp != plan->sp && sp > 1) { /* with nothing to scale from, the case stays and is waived: the plan has no price */
-                part.c.plan.sp = sp;
-                part.c.plan.dp_shard = r->ranks / sp;
-                part.source = RECOMMEND_EXTRAPOLATED;
-                part.slack = slack_ranks;
-            }
-            struct work_exchange asked, timed;
-            work_exchange(&whole, plan, backward, &asked);
-            work_exchange(&part.c.problem, &part.c.plan, backward, &timed);
-            double ratio = out ? (double)asked.bytes_out / (double)timed.bytes_out : (double)asked.bytes_in / (double)timed.bytes_in;
-            part.times = ratio * layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
-            part.part = out ? PRICE_EXCHANGE_OUT : PRICE_EXCHANGE_IN;
-            TRY(add(list, &part));
-        }
+        struct part part = parts_base(build, "layer", "", plan->sp);
+        struct work_exchange moved;
+        set_heads(build, &part, backward);
+        set_mask(build, &part, kind->window);
+        set_exchange(build, &part);
+        set_attention(build, &part);
+        work_exchange(&part.c.problem, plan, backward, &moved);
+        part.bytes = plan->sp > 1 ? (double)moved.bytes_in + (double)moved.bytes_out : 0;
+        part.flops = work_attention_flops(&part.c.problem, plan, backward);
+        part.times = kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        part.part = PRICE_ATTENTION;
+        part.split_layer = true;
+        TRY(parts_append(build, &part));
     }
     return STATUS_OK;
-}
-
-static enum status add_layers(struct list *list)
-{
-    struct kind kinds[2];
-    int n = layer_kinds(&list->request->model, kinds);
-    for (int k = 0; k < n; k++) {
-        for (int backward = 0; backward < 2; backward++) {
-            struct part part = base(list, "layer", "");
-            part.c.problem.window = kinds[k].window;
-            part.c.problem.direction = backward ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
-            part.times = (double)kinds[k].layers * (double)list->plan->accumulate *
-                         (backward ? 1 : work_forward_passes(list->plan));
-            part.part = PRICE_ATTENTION;
-            part.split_layer = true;
-            TRY(add(list, &part));
-        }
-    }
-    return STATUS_OK;
-}
-
-/* A product of this shape, cut to what can be timed in tens of milliseconds: first columns, then rows. */
-static enum status add_product(struct list *list, const struct work_gemm *gemm, double times, enum price_part where, bool coarse)
-{
-    struct part part = base(list, "gemm", "");
-    double flops = 2.0 * (double)gemm->m * (double)gemm->n * (double)gemm->k;
-    if (flops <= 0)
-        return STATUS_OK;
-    part.c.m = gemm->m;
-    part.c.n = gemm->n;
-    part.c.k = gemm->k;
-    part.slack_kind = SLACK_GEMM;
-    part.part = where;
-    part.c.problem = (struct problem){.dtype = part.c.problem.dtype, .world = part.c.problem.world, .batch = 1};
-    part.c.plan.sp = 1;
-    part.c.plan.dp_shard = list->request->ranks;
-    if (coarse) {
-        part.c.m = COARSE_ROWS;
-        part.c.n = part.c.k = 1024;
-        part.source = RECOMMEND_ASSUMED;
-        part.slack = slack_rate;
-    } else {
-        while (2.0 * (double)part.c.m * (double)part.c.n * (double)part.c.k > gemm_flops && part.c.n > 256)
-            part.c.n = (part.c.n + 1) / 2;
-        while (2.0 * (double)part.c.m * (double)part.c.n * (double)part.c.k > gemm_flops && part.c.m > 256)
-            part.c.m = (part.c.m + 1) / 2;
-    }
-    part.times = times * flops / (2.0 * (double)part.c.m * (double)part.c.n * (double)part.c.k);
-    return add(list, &part);
-}
-
-static enum status add_products(struct list *list, bool coarse)
-{
-    const struct request *r = list->request;
-    const struct plan *plan = list->plan;
-    struct problem problem = r->problem;
-    struct work_gemm gemms[WORK_GEMMS];
-    problem.batch = plan->micro_batch;
-    int n = work_gemms(&r->model, &problem, plan, gemms);
-    double passes = work_forward_passes(plan) + 2;
-    for (int i = 0; i < n; i++)
-        TRY(add_product(list, &gemms[i], (double)gemms[i].count * r->model.layers * (double)plan->accumulate * passes, PRICE_GEMM, coarse));
-    struct work_gemm logits = work_logits(&r->model, &problem, plan);
-    double loss_passes = plan->loss == PLAN_LOSS_PLAIN ? 3 : 4;
-    return add_product(list, &logits, loss_passes * (double)plan->accumulate, PRICE_LOGITS, coarse);
-}
-
-/* Gather and reduction by the bytes that arrive; the optimizer by a copy between two buffers of one rank. */
-static enum status add_states(struct list *list, bool coarse)
-{
-    const struct request *r = list->request;
-    struct work_zero zero;
-    work_zero(&r->model, &r->problem, list->plan, r->target, &zero);
-    static const char *const ops[] = {"allgather", "reduce_scatter"};
-    const int64_t arriving[] = {zero.gather_bytes, zero.reduce_bytes};
-    int64_t unit = zero.calls > 0 ? (zero.gather_bytes + zero.reduce_bytes) / zero.calls : 0;
-    int64_t bytes = coarse || unit < ZERO_BYTES ? ZERO_BYTES : unit > COPY_BYTES ? COPY_BYTES : ZERO_BYTES * 4;
-    for (int i = 0; i < 2 && r->ranks > 1; i++) {
-        struct part part = base(list, "collective", ops[i]);
-        part.c.plan.sp = r->ranks;
-        part.c.plan.dp_shard = 1;
-        part.c.bytes = bytes;
-        part.slack = r->world > r->ranks ? slack_ranks : coarse ? slack_exchange : slack_length;
-        part.source = r->world > r->ranks ? RECOMMEND_EXTRAPOLATED : RECOMMEND_INTERPOLATED;
-        part.slack_kind = SLACK_ZERO;
-        double arrive = (double)bytes * (r->ranks - 1) / r->ranks; /* of both: all but the own part of the whole */
-        part.times = (double)arriving[i] / arrive;
-        part.part = PRICE_ZERO;
-        if (part.times > 0)
-            TRY(add(list, &part));
-    }
-    struct part copy = base(list, "collective", "alltoall");
-    copy.c.plan.sp = 1;
-    copy.c.plan.dp_shard = r->ranks;
-    copy.c.bytes = COPY_BYTES;
-    copy.c.buffers = BENCH_COLD;
-    copy.slack = slack_rate;
-    copy.slack_kind = SLACK_OPTIMIZER;
-    copy.source = RECOMMEND_ASSUMED;
-    copy.part = PRICE_OPTIMIZER;
-    copy.times = (double)zero.optimizer_elems * OPTIMIZER_BYTES / (2.0 * COPY_BYTES); /* a copy reads and writes */
-    return copy.times > 0 ? add(list, &copy) : STATUS_OK;
 }
 
 enum status parts_list(const struct request *request, const struct plan *plan, enum parts_level level,
-                       const struct parts_scale *scale, struct part out[PARTS_MAX], int *n)
+                       const struct parts_scale *scale, struct parts *out)
 {
-    struct list list = {request, plan, out, n};
-    bool coarse = level == PARTS_COARSE;
-    *n = 0;
-    if (level == PARTS_LAYER) {
-        TRY(add_layers(&list));
-    } else {
-        struct kind kinds[2];
-        int nkinds = layer_kinds(&request->model, kinds);
-        for (int k = 0; k < nkinds; k++)
-            TRY(add_attention(&list, &kinds[k], scale, coarse));
-        TRY(add_exchange(&list, request->model.layers, coarse));
-    }
-    TRY(add_products(&list, coarse));
-    return add_states(&list, coarse);
+    struct parts_build build = {request, plan, level == PARTS_COARSE, out};
+    bool whole = level == PARTS_LAYER && parts_sp_here(request, plan->sp) == plan->sp;
+    struct kind kinds[2];
+    int n = layer_kinds(request, kinds);
+    for (int k = 0; k < n; k++)
+        TRY(whole ? add_layers(&build, &kinds[k]) : add_attention(&build, &kinds[k], scale));
+    if (!whole)
+        TRY(add_exchange(&build, scale));
+    TRY(parts_linear(&build));
+    return parts_states(&build);
 }
 
-/* Phases of a layer sample, from its conditions: shares of exchange in, attention, exchange out. */
-static void layer_shares(const struct sample *sample, double share[3])
+char *parts_name(const struct part *part, char *buf, size_t size)
 {
-    static const char *const names[] = {"exchange_in_us", "attention_us", "exchange_out_us"};
-    double sum = 0;
-    json_t *conditions = sample->conditions != NULL ? json_loads(sample->conditions, 0, NULL) : NULL;
-    for (int i = 0; i < 3; i++) {
-        share[i] = json_number_value(json_object_get(conditions, names[i]));
-        sum += share[i];
-    }
-    json_decref(conditions);
-    for (int i = 0; i < 3; i++)
-        share[i] = sum > 0 ? share[i] / sum : i == 1;
-}
-
-static enum status price_part(const struct part *part, int sample, const struct pool *pool, struct price *out)
-{
-    struct price_term term = {.sample = sample, .times = part->times, .part = part->part, .source = part->source,
-                              .slack = part->slack, .slack_kind = part->slack_kind};
-    if (!part->split_layer)
-        return price_add(out, &term);
-    static const enum price_part where[] = {PRICE_EXCHANGE_IN, PRICE_ATTENTION, PRICE_EXCHANGE_OUT};
-    double share[3];
-    layer_shares(pool_row(pool, sample), share);
-    for (int i = 0; i < 3; i++) {
-        term.part = where[i];
-        term.times = part->times * share[i];
-        if (term.times > 0)
-            TRY(price_add(out, &term));
-    }
-    return STATUS_OK;
-}
-
-enum status parts_price(const struct part *parts, int n, const struct pool *pool, struct price *out, bool *complete)
-{
-    char signature[PARTS_SIGNATURE];
-    *out = (struct price){0};
-    *complete = true;
-    for (int i = 0; i < n; i++) {
-        int sample = pool_find(pool, parts_signature(&parts[i].c, signature));
-        if (sample < 0)
-            *complete = false;
-        else
-            TRY(price_part(&parts[i], sample, pool, out));
-    }
-    return STATUS_OK;
+    const struct bench_case *c = &part->c;
+    const char *way = c->problem.direction == PROBLEM_BACKWARD ? "backward" : "forward";
+    char text[UNITS_BUF];
+    if (strcmp(c->subject, "gemm") == 0)
+        text_print(buf, size, "a product of %lld x %lld x %lld", (long long)c->m, (long long)c->n, (long long)c->k);
+    else if (strcmp(c->subject, "collective") == 0)
+        text_print(buf, size, "%s of %s", c->op, units_format_bytes((double)c->bytes, text));
+    else
+        text_print(buf, size, "%s%s%s %s at sp %d, %s tokens", c->subject, c->op[0] != '\0' ? " " : "", c->op, way, c->plan.sp,
+                   units_format_count(c->problem.seq, text));
+    return buf;
 }

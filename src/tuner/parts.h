@@ -1,9 +1,15 @@
 /* tuner/parts.h -- which samples the price of a plan is made of, at three levels of detail, and its price from the pool.
  *
  * PARTS_COARSE   a few small samples that all plans share: an estimate within tens of percent, in seconds.
- * PARTS_SPLIT    exchange whole at the real length, attention of a head group (and of a shorter length when even that is too long),
- *                products at the real rows: for layers too long for the budget, and for groups of more ranks than are here.
- * PARTS_LAYER    the layer itself, forward and backward, as one sample each.
+ * PARTS_SPLIT    exchange and attention apart, at the real length or, where that is too long for the budget, some heads of it, then a
+ *                shorter length; products at the real rows. Also for groups of more ranks than are here.
+ * PARTS_LAYER    the layer itself, forward and backward, as one sample each. A plan whose groups are not here is split all the same.
+ *
+ *     struct parts parts = {0};
+ *     TRY(parts_list(request, &plan, PARTS_SPLIT, &scale, &parts));
+ *     ... measure each parts.item[i].c, pool_add(&pool, parts.item[i].key, &sample) ...
+ *     TRY(parts_price(&parts, &pool, &price, &missing));
+ *     parts_free(&parts);
  */
 #ifndef SPTUNE_TUNER_PARTS_H
 #define SPTUNE_TUNER_PARTS_H
@@ -14,30 +20,46 @@
 
 enum parts_level { PARTS_COARSE, PARTS_SPLIT, PARTS_LAYER };
 
-/* How much of a layer one timed iteration may take. */
+/* How much one timed iteration of PARTS_SPLIT may do. */
 struct parts_scale {
-    int heads_timed;     /* q heads per rank in an attention sample, 0: all */
-    int64_t seq_timed;   /* tokens of an attention sample, 0: all */
+    int heads_timed;      /* q heads per rank in an attention sample, 0: all */
+    int64_t seq_timed;    /* tokens of an attention sample, 0: all */
+    int64_t seq_exchange; /* tokens of an exchange sample, 0: all */
 };
 
+enum { PARTS_KEY = 400 };
 struct part {
     struct bench_case c;
+    char key[PARTS_KEY];     /* everything that tells this sample from another */
     double times;            /* how often a step pays this sample */
     enum price_part part;
     bool split_layer;        /* a layer sample: divided over exchange in, attention, exchange out by its phases */
+    bool possible;           /* false: cannot be timed on the ranks that are here, nor scaled from what can */
     enum recommend_source source;
     double slack;
     int slack_kind;
+    double flops, bytes;     /* attention and exchange of one iteration, on one rank: how long it will take */
 };
-enum { PARTS_MAX = 24 };
+/* Zero-initialise. */
+struct parts {
+    struct part *item; /* owned */
+    int n;
+    size_t cap;
+};
+void parts_free(struct parts *parts);
+void parts_clear(struct parts *parts); /* keeps the memory */
+bool parts_has(const struct parts *parts, const char *key);
+enum status parts_add(struct parts *parts, const struct part *part);
 
-/* Every sample that this plan's step is made of at this level; STATUS_USAGE only for sizes beyond what an index holds. */
+/* The largest group that is here and can split these heads: the plan's own when it is one. 1: no group at all. */
+int parts_sp_here(const struct request *request, int sp);
+/* Append every sample that this plan's step is made of at this level. */
 enum status parts_list(const struct request *request, const struct plan *plan, enum parts_level level,
-                       const struct parts_scale *scale, struct part out[PARTS_MAX], int *n);
-/* Everything that tells one timed case from another, as text; the pool's key. */
-enum { PARTS_SIGNATURE = 400 };
-char *parts_signature(const struct bench_case *c, char buf[PARTS_SIGNATURE]);
-/* Price from the pool; *complete false (and an unusable price) when a sample is missing or not ok. */
-enum status parts_price(const struct part *parts, int n, const struct pool *pool, struct price *out, bool *complete);
+                       const struct parts_scale *scale, struct parts *out);
+/* Price from the pool. *missing (may be NULL): the first part without a usable sample, NULL when the price is complete; a price with a
+ * missing part is of no use. */
+enum status parts_price(const struct parts *parts, const struct pool *pool, struct price *out, const struct part **missing);
+/* In words, for a person: "exchange in, forward, sp 2". */
+char *parts_name(const struct part *part, char *buf, size_t size);
 
 #endif

@@ -3,10 +3,16 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "results/stats.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Streams of random numbers: 0 .. POOL_DRAWS-1 resample, the others are errors. Not the run's seed: the same samples always give the same
+ * intervals. */
+enum { SEED = 1, ERROR_STREAM = 1 << 16 };
 
 void pool_free(struct pool *pool)
 {
@@ -18,21 +24,42 @@ void pool_free(struct pool *pool)
     free(pool->keys);
     free(pool->draws);
     free(pool->medians);
+    free(pool->errors);
     *pool = (struct pool){0};
+}
+
+static enum status errors_fill(struct pool *pool)
+{
+    if (pool->errors != NULL)
+        return STATUS_OK;
+    pool->errors = malloc(POOL_ERRORS * sizeof *pool->errors);
+    if (pool->errors == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for %d errors", POOL_ERRORS);
+    for (int kind = 0; kind < POOL_ERRORS; kind++) {
+        struct rng rng;
+        rng_seed(&rng, SEED, (uint64_t)(ERROR_STREAM + kind));
+        for (int d = 0; d < POOL_DRAWS; d++)
+            pool->errors[kind][d] = rng_normal(&rng);
+    }
+    return STATUS_OK;
 }
 
 /* The stream depends on the draw alone: equal lengths are resampled with equal indices. */
 static enum status resample(const struct sample *sample, double draws[POOL_DRAWS])
 {
-    double *x = calloc((size_t)sample->n, sizeof *x);
+    int n = sample->n, block = (int)lround(cbrt(n));
+    double *x = calloc((size_t)n, sizeof *x);
     if (x == NULL)
-        return FAIL(STATUS_NOMEM, "no memory to resample %d times", sample->n);
+        return FAIL(STATUS_NOMEM, "no memory to resample %d times", n);
     for (int d = 0; d < POOL_DRAWS; d++) {
         struct rng rng;
-        rng_seed(&rng, 1, (uint64_t)d);
-        for (int i = 0; i < sample->n; i++)
-            x[i] = sample->times_us[rng_below(&rng, sample->n)];
-        draws[d] = stats_median(x, sample->n);
+        rng_seed(&rng, SEED, (uint64_t)d);
+        for (int i = 0; i < n;) {
+            int start = (int)rng_below(&rng, n);
+            for (int k = 0; k < block && i < n; k++)
+                x[i++] = sample->times_us[(start + k) % n];
+        }
+        draws[d] = stats_median(x, n);
     }
     free(x);
     return STATUS_OK;
@@ -40,12 +67,14 @@ static enum status resample(const struct sample *sample, double draws[POOL_DRAWS
 
 static enum status fill(struct pool *pool, int i, const struct sample *sample)
 {
-    TRY(sample_copy(sample, &pool->rows[i]));
+    TRY(errors_fill(pool));
     pool->medians[i] = sample->n > 0 ? stats_median(sample->times_us, sample->n) : 0;
-    return sample->n > 0 ? resample(sample, pool->draws[i]) : STATUS_OK;
+    if (sample->n > 0)
+        TRY(resample(sample, pool->draws[i]));
+    return sample_copy(sample, &pool->rows[i]);
 }
 
-static int find(const struct pool *pool, const char *key)
+static int index_of(const struct pool *pool, const char *key)
 {
     for (int i = 0; i < pool->n; i++)
         if (strcmp(pool->keys[i], key) == 0)
@@ -62,15 +91,21 @@ static enum status grow(struct pool *pool)
     return mem_grow((void **)&pool->medians, &pool->cap_medians, need, sizeof *pool->medians);
 }
 
+static enum status replace(struct pool *pool, int i, const struct sample *sample)
+{
+    if (sample->outcome != SAMPLE_OK && pool->rows[i].outcome == SAMPLE_OK)
+        return STATUS_OK;
+    struct sample old = pool->rows[i];
+    TRY(fill(pool, i, sample));
+    sample_free(&old);
+    return STATUS_OK;
+}
+
 enum status pool_add(struct pool *pool, const char *key, const struct sample *sample)
 {
-    int i = find(pool, key);
-    if (i >= 0) {
-        if (sample->outcome != SAMPLE_OK && pool->rows[i].outcome == SAMPLE_OK)
-            return STATUS_OK;
-        sample_free(&pool->rows[i]);
-        return fill(pool, i, sample);
-    }
+    int i = index_of(pool, key);
+    if (i >= 0)
+        return replace(pool, i, sample);
     TRY(grow(pool));
     char *copy = strdup(key);
     if (copy == NULL)
@@ -84,15 +119,29 @@ enum status pool_add(struct pool *pool, const char *key, const struct sample *sa
     return STATUS_OK;
 }
 
-bool pool_tried(const struct pool *pool, const char *key)
+enum status pool_refuse(struct pool *pool, const char *key, enum rule rule, const char *why)
 {
-    return find(pool, key) >= 0;
+    struct sample sample;
+    sample_init(&sample);
+    sample.outcome = SAMPLE_WAIVED;
+    sample.rule = rule;
+    text_print(sample.why, sizeof sample.why, "%s", why);
+    enum status status = pool_add(pool, key, &sample);
+    sample_free(&sample);
+    return status;
+}
+
+const struct sample *pool_tried(const struct pool *pool, const char *key)
+{
+    int i = index_of(pool, key);
+    return i >= 0 ? &pool->rows[i] : NULL;
 }
 
 int pool_find(const struct pool *pool, const char *key)
 {
-    int i = find(pool, key);
-    return i >= 0 && pool->rows[i].outcome == SAMPLE_OK && pool->rows[i].n > 0 ? i : -1;
+    int i = index_of(pool, key);
+    bool ok = i >= 0 && pool->rows[i].outcome == SAMPLE_OK && pool->rows[i].n > 0;
+    return ok && isfinite(pool->medians[i]) && pool->medians[i] > 0 ? i : -1; /* a damaged store may hold anything */
 }
 
 const struct sample *pool_row(const struct pool *pool, int index)

@@ -1,7 +1,8 @@
 /* tuner/price.h -- the time of one optimizer step as a sum of coefficient x median(sample).
  *
  * Every plan is priced from the same few samples; what two plans share cancels in the interval of their ratio. A term made from a
- * sample of another size carries the relative uncertainty of that step (notes of docs/models.md, "Times").
+ * sample of another size carries the relative uncertainty of that step (docs/models.md, "Times"), and terms that were scaled the same
+ * way err together.
  */
 #ifndef SPTUNE_TUNER_PRICE_H
 #define SPTUNE_TUNER_PRICE_H
@@ -20,10 +21,11 @@ struct price_term {
     double times;          /* coefficient */
     enum price_part part;
     enum recommend_source source;
-    double slack;          /* relative uncertainty beyond the sample's own: 0 when measured as it will run */
-    int slack_kind;        /* terms of one kind err together: rate of attention, of GEMM ... */
+    double slack;          /* relative 95 % half-width beyond the sample's own: 0 when measured as it will run */
+    int slack_kind;        /* below POOL_ERRORS: terms of one kind err together: rate of attention, of products ... */
 };
 
+/* Zero-initialise. */
 struct price {
     int n;
     struct price_term term[PRICE_TERMS];
@@ -31,6 +33,8 @@ struct price {
 };
 
 enum status price_add(struct price *price, const struct price_term *term);
+/* Microseconds of each part, by medians. */
+void price_parts(const struct price *price, const struct pool *pool, double out[PRICE_PARTS]);
 /* Median, 95 % interval and breakdown. */
 void price_time(const struct price *price, const struct pool *pool, struct recommend_time *out);
 /* 95 % interval of time(a) / time(b) with shared terms cancelled. */

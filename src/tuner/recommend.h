@@ -17,8 +17,9 @@ char recommend_source_letter(enum recommend_source source);      /* 'M' */
 /* Microseconds of one optimizer step of one rank. */
 struct recommend_time {
     double step_us, lo_us, hi_us; /* 95 % */
-    double exchange_in, attention, exchange_out, exposed, gemm, zero, optimizer, logits; /* breakdown, sums to step_us */
-    enum recommend_source source; /* the weakest of the parts that matter (5 % of the step or more) */
+    double exchange_in, attention, exchange_out, gemm, zero, optimizer, logits; /* sum to step_us */
+    double exposed;               /* of the exchanges, what nothing hides */
+    enum recommend_source source; /* the weakest of the parts that matter (together 5 % of the step or more) */
     char composed_of[160];
 };
 
@@ -31,16 +32,18 @@ struct recommend_candidate {
     struct work_memory memory;
     enum work_fit fit;
     double tokens_per_s_per_device, lo, hi;
-    double loses_by;              /* time ratio to the chosen one minus 1; negative: faster but not admissible */
-    struct verdict lost;          /* RULE_OK for the chosen one; slower, tied, memory, measure_first, ... */
-    bool tied;
+    double loses_by;              /* cost over that of the chosen one, minus 1; negative: faster, but see `lost` */
+    struct verdict lost;          /* RULE_OK for the chosen one; slower, tied, memory, measure_first, ...; why it has no price */
+    bool tied;                    /* with the best one: lost by the tie rule */
 };
 
 struct recommend_flip {
     char condition[96]; /* "--loss fused" */
     struct plan then_plan;
+    char attention_class[PLAN_NAME];
     double gain;        /* tokens/s ratio minus 1 */
     int64_t peak_bytes;
+    enum recommend_source source;
 };
 enum { RECOMMEND_FLIPS = 8, RECOMMEND_FILES = 12 };
 

@@ -100,8 +100,11 @@ static json_t *problem_fields(const struct request *r)
     return o;
 }
 
+/* Device of each rank; null for the identity of a job too large to list. */
 static json_t *rank_order(const struct plan *plan, int world)
 {
+    if (plan->order_n == 0 && world > PLAN_ORDER_MAX)
+        return json_null();
     json_t *order = json_array();
     for (int i = 0; i < world; i++)
         json_array_append_new(order, json_integer(plan->order_n > 0 ? plan->order[i] : i));
@@ -161,10 +164,10 @@ static json_t *predicted(const struct recommend_time *t)
     return o;
 }
 
-/* What was timed here, as opposed to what the whole job is predicted to take. null for estimates. */
+/* What was timed here, as opposed to what the job is predicted to take; null where a part that matters was not timed as it will run. */
 static json_t *measured(const struct recommend_candidate *c, int ranks)
 {
-    if (!c->timed)
+    if (!c->timed || c->time.source > RECOMMEND_INTERPOLATED)
         return json_null();
     json_t *o = json_object();
     set_num(o, "step_us", c->time.step_us);
@@ -195,7 +198,8 @@ static json_t *memory_fields(const struct recommend_candidate *c, const struct r
     return o;
 }
 
-static json_t *candidate_fields(const struct recommend_candidate *c, const struct request *r)
+/* `chosen`: text of the plan that a tied candidate lost to. */
+static json_t *candidate_fields(const struct recommend_candidate *c, const char *chosen, const struct request *r)
 {
     json_t *o = json_object();
     json_object_set_new(o, "plan", plan_fields(&c->plan, c->attention_class, r->world));
@@ -206,7 +210,7 @@ static json_t *candidate_fields(const struct recommend_candidate *c, const struc
     json_object_set_new(o, "memory", memory_fields(c, r));
     set_text(o, "source", recommend_source_name(c->time.source));
     set_num(o, "loses_by", c->loses_by);
-    set_bool(o, "tied_with", c->tied);
+    json_object_set_new(o, "tied_with", c->tied ? json_string(chosen) : json_null());
     set_text(o, "rule", rule_code(c->lost.rule));
     set_text(o, "why", c->lost.why);
     return o;
@@ -215,16 +219,20 @@ static json_t *candidate_fields(const struct recommend_candidate *c, const struc
 static void set_candidates(json_t *o, const struct recommendation *rec)
 {
     json_t *candidates = json_array(), *rejected = json_array();
+    char chosen[PLAN_TEXT] = "";
+    if (rec->chosen >= 0)
+        plan_text(&rec->candidates[rec->chosen].plan, chosen);
     for (int i = 0; i < rec->n; i++) {
         const struct recommend_candidate *c = &rec->candidates[i];
         if (c->priced) {
-            json_array_append_new(candidates, candidate_fields(c, &rec->request));
+            json_array_append_new(candidates, candidate_fields(c, chosen, &rec->request));
             continue;
         }
         json_t *no = json_object();
         json_object_set_new(no, "plan", plan_fields(&c->plan, c->attention_class, rec->request.world));
-        set_text(no, "rule", rule_code(c->verdict.rule));
-        set_text(no, "why", c->verdict.why);
+        const struct verdict *why = verdict_ok(&c->verdict) ? &c->lost : &c->verdict;
+        set_text(no, "rule", rule_code(why->rule));
+        set_text(no, "why", why->why);
         json_array_append_new(rejected, no);
     }
     json_object_set_new(o, "candidates", candidates);
@@ -265,9 +273,10 @@ static json_t *flips(const struct recommendation *rec)
         const struct recommend_flip *f = &rec->flips[i];
         json_t *o = json_object();
         set_text(o, "if", f->condition);
-        json_object_set_new(o, "then_plan", plan_fields(&f->then_plan, "", rec->request.world));
+        json_object_set_new(o, "then_plan", plan_fields(&f->then_plan, f->attention_class, rec->request.world));
         set_num(o, "gain", f->gain);
         set_int(o, "peak_bytes", f->peak_bytes);
+        set_text(o, "source", recommend_source_name(f->source));
         json_array_append_new(all, o);
     }
     return all;
@@ -304,7 +313,7 @@ static void set_answer(json_t *o, const struct recommendation *rec)
     }
     set_text(o, "verdict", verdicts[rec->verdict]);
     set_candidates(o, rec);
-    json_object_set_new(o, "native_best", rec->native_best < 0 ? json_null() : candidate_fields(&rec->native, r));
+    json_object_set_new(o, "native_best", rec->native_best < 0 ? json_null() : candidate_fields(&rec->native, "", r));
     json_object_set_new(o, "assumptions", assumptions(r));
     json_object_set_new(o, "flips", flips(rec));
     set_text(o, "next_measurement", rec->next_measurement);

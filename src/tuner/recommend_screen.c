@@ -1,61 +1,168 @@
-/* tuner/recommend_screen.c -- the answer on one terminal screen, 80 columns; and the table of many answers. */
+/* tuner/recommend_screen.c -- the answer on one terminal screen, at most 80 columns wide. */
 #include "tuner/recommend.h"
 
 #include "base/text.h"
 #include "base/units.h"
-#include "results/export.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { WIDTH = 80, INDENT = 5, ROWS_MAX = 24, WHY_MAX = 3, FLIPS_MAX = 3, TERMS_MAX = 4 };
+static const double GiB = 1073741824.0;
+
+/* Columns of UTF-8 text, one per character. */
+static int columns(const char *s, size_t bytes)
+{
+    int n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        n += ((unsigned char)s[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* A line, broken at blanks where it would be too long; what follows is indented. */
+static void line(struct text *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void line(struct text *out, const char *fmt, ...)
+{
+    char all[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(all, sizeof all, fmt, args);
+    va_end(args);
+    text_clean(all);
+    int column = 0;
+    for (const char *at = all; *at != '\0';) {
+        size_t blanks = strspn(at, " "), word = strcspn(at + blanks, " ");
+        int width = columns(at + blanks, word);
+        if (column > INDENT && column + (int)blanks + width > WIDTH) {
+            text_add(out, "\n%*s", INDENT, "");
+            column = INDENT;
+        } else {
+            text_add(out, "%*s", (int)blanks, "");
+            column += (int)blanks;
+        }
+        text_add_raw(out, at + blanks, word);
+        column += width;
+        at += blanks + word;
+    }
+    text_add(out, "\n");
+}
+
+static const char *unit_of(const struct recommendation *rec)
+{
+    return rec->request.dev == DEV_CPU ? "rank" : "GPU";
+}
 
 static void head(const struct recommendation *rec, struct text *out)
 {
     const struct request *r = &rec->request;
-    char params[UNITS_BUF], seq[UNITS_BUF], memory[UNITS_BUF];
-    text_print(params, sizeof params, "%.3g B", (double)r->model.params * 1e-9);
-    text_add(out, "%s %s %d/%d heads | seq %s | ", r->model.name, r->model.params > 0 ? params : "", r->model.heads,
-             r->model.kv_heads, units_format_count(r->problem.seq, seq));
-    text_add(out, "%d x %s %s | target %s\n", r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU",
-             units_format_bytes((double)r->device_memory_bytes, memory), r->target->runtime);
-    int column = (int)strlen("assumed:");
-    text_add(out, "assumed:");
-    for (int i = 0; i < r->nassumptions; i++) {
-        const struct request_assumption *a = &r->assumptions[i];
-        int width = (int)(strlen(a->name) + strlen(a->value)) + 2;
-        if (column + width > 79) {
-            text_add(out, "\n        ");
-            column = 8;
-        }
-        text_add(out, " %s=%s", a->name, a->value);
-        column += width;
-    }
-    text_add(out, "%s\n", r->global_batch_tokens == 0 ? "; global batch not fixed" : "");
+    char params[32] = "", seq[UNITS_BUF], memory[UNITS_BUF], limit[48];
+    struct text all = {0};
+    if (r->model.params > 0)
+        text_print(params, sizeof params, " %.3g B", (double)r->model.params * 1e-9);
+    text_print(limit, sizeof limit, "%s", units_format_bytes((double)r->device_memory_bytes, memory));
+    line(out, "%.60s%s %d/%d heads | seq %s | %d x %s %s | target %s", r->model.name, params, r->model.heads, r->model.kv_heads,
+         units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", limit, r->target->runtime);
+    for (int i = 0; i < r->nassumptions; i++)
+        text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
+    if (all.len > 0 || r->global_batch_tokens == 0)
+        line(out, "assumed:%s%s", text_get(&all), r->global_batch_tokens == 0 ? "; global batch not fixed" : "");
+    text_free(&all);
 }
 
-static void use(const struct recommendation *rec, struct text *out)
+/* Which of the open options differ between candidates, so that a row has to name them. */
+struct varied {
+    bool class, micro_batch, exchange, zero, checkpointing, offload, loss;
+};
+
+static struct varied varied_of(const struct recommendation *rec)
 {
+    struct varied v = {0};
+    const struct plan *p = rec->n > 0 ? &rec->candidates[0].plan : NULL;
+    for (int i = 1; i < rec->n; i++) {
+        const struct recommend_candidate *c = &rec->candidates[i];
+        const struct plan *q = &c->plan;
+        if (!c->priced)
+            continue;
+        v.class = v.class || strcmp(rec->candidates[0].attention_class, c->attention_class) != 0;
+        v.micro_batch = v.micro_batch || p->micro_batch != q->micro_batch;
+        v.exchange = v.exchange || strcmp(p->exchange, q->exchange) != 0;
+        v.zero = v.zero || p->zero_stage != q->zero_stage;
+        v.checkpointing = v.checkpointing || p->checkpointing != q->checkpointing;
+        v.offload = v.offload || p->offload != q->offload;
+        v.loss = v.loss || p->loss != q->loss;
+    }
+    return v;
+}
+
+static void options_text(const struct varied *v, const struct recommend_candidate *c, char *buf, size_t size)
+{
+    struct text all = {0};
+    const struct plan *p = &c->plan;
+    if (v->class)
+        text_add(&all, " %s", c->attention_class);
+    if (v->micro_batch)
+        text_add(&all, " micro_batch=%lld", (long long)p->micro_batch);
+    if (v->exchange)
+        text_add(&all, " %s", p->exchange);
+    if (v->zero)
+        text_add(&all, " zero=%d", p->zero_stage);
+    if (v->checkpointing)
+        text_add(&all, " checkpointing=%s", plan_checkpointing_name(p->checkpointing));
+    if (v->offload)
+        text_add(&all, " offload=%s", plan_offload_name(p->offload));
+    if (v->loss)
+        text_add(&all, " loss=%s", plan_loss_name(p->loss));
+    text_print(buf, size, "%s", text_get(&all));
+    text_free(&all);
+}
+
+/* No more digits than the interval carries. */
+static double honest(double value, double lo, double hi)
+{
+    double half = fabs(hi - lo) / 2;
+    if (!(half > 0) || !isfinite(half))
+        return value;
+    double unit = pow(10, floor(log10(half)) - 1);
+    return round(value / unit) * unit;
+}
+
+static void use(const struct recommendation *rec, const struct varied *varied, struct text *out)
+{
+    static const char *const words[] = {"USE ", "USE ", "NOT "};
     const struct recommend_candidate *c = &rec->candidates[rec->chosen];
     const struct request *r = &rec->request;
     struct problem problem = r->problem;
     problem.batch = c->plan.micro_batch;
-    char speed[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF], step[UNITS_BUF], tokens[UNITS_BUF];
-    static const char *const words[] = {"USE ", "USE ", "NOT "};
-    text_add(out, "%s sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s", words[rec->verdict], c->plan.sp, c->plan.dp_shard,
-             c->plan.dp_replicate, c->attention_class);
-    if (r->target->zero_over_world && r->world > 1)
-        text_add(out, "  (ZeRO-%d shards over all %d)", c->plan.zero_stage, r->world);
-    text_add(out, "\n     %s tok/s/%s [%s..%s, 95 %%]   %s/step   %s%s tok/step\n",
-             units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), r->dev == DEV_CPU ? "rank" : "GPU",
-             units_format_measured(c->lo, c->lo, c->hi, lo), units_format_measured(c->hi, c->lo, c->hi, hi),
-             units_format_us(c->time.step_us, step), r->global_batch_tokens == 0 ? ">= " : "",
-             units_format_count(work_step_tokens(&problem, &c->plan), tokens));
+    char speed[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF], step[UNITS_BUF], tokens[UNITS_BUF], options[256], zero[64] = "";
+    struct varied named = *varied;
+    named.class = false;
+    options_text(&named, c, options, sizeof options);
+    if (r->target->zero_over_world && r->world > 1 && c->plan.zero_stage > 0)
+        text_print(zero, sizeof zero, "  (ZeRO-%d shards over all %d)", c->plan.zero_stage, r->world);
+    line(out, "%s sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s%s%s%s", words[rec->verdict], c->plan.sp, c->plan.dp_shard,
+         c->plan.dp_replicate, c->attention_class, options, zero, rec->verdict == WORK_DOES_NOT_FIT ? "  (the nearest to fitting)" : "");
+    line(out, "     %s tok/s/%s [%s..%s, 95 %%]   %s/step   %s%s tok/step", units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed),
+         unit_of(rec), units_format_measured(c->lo, c->lo, c->hi, lo), units_format_measured(c->hi, c->lo, c->hi, hi),
+         units_format_us(honest(c->time.step_us, c->time.lo_us, c->time.hi_us), step), r->global_batch_tokens == 0 ? ">= " : "",
+         units_format_count(work_step_tokens(&problem, &c->plan), tokens));
     if (c->plan.order_n > 0) {
-        text_add(out, "     rank order");
+        struct text order = {0};
         for (int i = 0; i < c->plan.order_n; i++)
-            text_add(out, " %d", c->plan.order[i]);
-        text_add(out, "\n");
+            text_add(&order, " %d", c->plan.order[i]);
+        line(out, "     rank order%s", text_get(&order));
+        text_free(&order);
     }
+}
+
+static char *gib_text(double bytes, char buf[16])
+{
+    double gib = bytes / GiB;
+    text_print(buf, 16, gib < 9.995 ? "%.2f" : gib < 99.95 ? "%.1f" : "%.0f", gib);
+    return buf;
 }
 
 /* The terms that make the peak, largest first. */
@@ -64,12 +171,11 @@ static void memory(const struct recommendation *rec, struct text *out)
     static const char *const says[] = {"fits", "measure first (above 80 %)", "does not fit"};
     const struct recommend_candidate *c = &rec->candidates[rec->chosen];
     const struct work_memory *m = &c->memory;
-    char peak[UNITS_BUF], limit[UNITS_BUF], host[UNITS_BUF];
-    text_add(out, "%s  %s of %s: %s; peak at %s:", rec->request.dev == DEV_CPU ? "MEM" : "GPU",
-             units_format_bytes((double)m->peak_bytes, peak), units_format_bytes((double)rec->request.device_memory_bytes, limit),
-             says[rec->verdict], m->peak_at);
+    const struct request *r = &rec->request;
+    char peak[UNITS_BUF], limit[UNITS_BUF], host[UNITS_BUF], host_limit[UNITS_BUF], of_host[64] = "", gib[16];
+    struct text terms = {0};
     bool shown[WORK_TERMS] = {false};
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < TERMS_MAX; k++) {
         int largest = -1;
         for (int i = 0; i < m->n; i++)
             if (!shown[i] && m->term[i].live_at_peak && !m->term[i].host && m->term[i].bytes > 0 &&
@@ -78,61 +184,84 @@ static void memory(const struct recommendation *rec, struct text *out)
         if (largest < 0)
             break;
         shown[largest] = true;
-        text_add(out, "%s%s %.2f", k == 0 ? "\n     " : "  ", m->term[largest].name, (double)m->term[largest].bytes / 1073741824.0);
+        text_add(&terms, " %s %s", m->term[largest].name, gib_text((double)m->term[largest].bytes, gib));
     }
-    text_add(out, " GiB | host %s\n", units_format_bytes((double)m->host_bytes, host));
+    if (r->host_memory_bytes > 0)
+        text_print(of_host, sizeof of_host, " of %s", units_format_bytes((double)r->host_memory_bytes, host_limit));
+    line(out, "%s  %s of %s: %s; peak at %s:%s GiB | host %s%s", r->dev == DEV_CPU ? "MEM" : "GPU",
+         units_format_bytes((double)m->peak_bytes, peak), units_format_bytes((double)r->device_memory_bytes, limit), says[rec->verdict],
+         m->peak_at, text_get(&terms), units_format_bytes((double)m->host_bytes * (r->host_memory_bytes > 0 ? r->ranks_per_host : 1), host),
+         of_host);
+    text_free(&terms);
 }
 
-static void why(const struct recommendation *rec, struct text *out)
+static void why(const struct recommendation *rec, const struct varied *varied, struct text *out)
 {
-    for (int i = 0, said = 0; i < rec->n && said < 3; i++) {
+    for (int i = 0, said = 0; i < rec->n && said < WHY_MAX; i++) {
         const struct recommend_candidate *c = &rec->candidates[i];
+        char faster[48] = "", options[256];
         if (i == rec->chosen || !c->priced)
             continue;
-        char faster[48] = "";
         if (c->loses_by < -0.005)
-            text_print(faster, sizeof faster, "%.0f %% faster but ", -100 * c->loses_by);
-        text_add(out, "%s sp %d %s%s%s\n", said++ == 0 ? "why " : "    ", c->plan.sp,
-                 rec->request.nmicro > 1 ? "with its micro-batch " : "", faster, c->lost.why);
+            text_print(faster, sizeof faster, "%.0f %% faster%s, but ", 100 * (1 / (1 + c->loses_by) - 1), c->timed ? "" : " by estimate");
+        options_text(varied, c, options, sizeof options);
+        line(out, "%s sp %d%s: %s%s", said++ == 0 ? "why " : "    ", c->plan.sp, options, faster, c->lost.why);
     }
 }
 
 static void flips(const struct recommendation *rec, struct text *out)
 {
-    for (int i = 0; i < rec->nflips && i < 3; i++) {
+    for (int i = 0; i < rec->nflips && i < FLIPS_MAX; i++) {
+        const struct recommend_flip *f = &rec->flips[i];
         char peak[UNITS_BUF];
-        text_add(out, "FLIP %s -> sp %d, %s, %+.0f %% tok/s\n", rec->flips[i].condition, rec->flips[i].then_plan.sp,
-                 units_format_bytes((double)rec->flips[i].peak_bytes, peak), 100 * rec->flips[i].gain);
+        line(out, "FLIP %s -> sp %d, %s, %+.0f %% tok/s%s", f->condition, f->then_plan.sp, units_format_bytes((double)f->peak_bytes, peak),
+             100 * f->gain, f->source == RECOMMEND_ASSUMED ? " by estimate" : "");
     }
     if (rec->fits_if[0] != '\0')
-        text_add(out, "FIT  %s\n", rec->fits_if);
+        line(out, "FIT  %s", rec->fits_if);
 }
 
-static void row(const struct recommendation *rec, const struct recommend_candidate *c, struct text *out)
+/* `vs best`: a decimal only where the interval is that narrow. */
+static void against_text(const struct recommend_candidate *c, char *buf, size_t size)
 {
-    const struct request *r = &rec->request;
-    struct problem problem = r->problem;
+    double percent = 100 * (1 / (1 + c->loses_by) - 1), half = 50 * (c->hi - c->lo) / c->tokens_per_s_per_device;
+    text_print(buf, size, half < 2 && fabs(percent) < 99.95 ? "%+.1f %%" : "%+.0f %%", percent);
+}
+
+/* Short of its column's width whatever the number. */
+static void shorten(char *buf, size_t width, double value)
+{
+    if (strlen(buf) > width)
+        text_print(buf, width + 1, "%.3g", value);
+}
+
+static void row(const struct recommendation *rec, const struct recommend_candidate *c, const struct varied *varied, struct text *out)
+{
+    struct problem problem = rec->request.problem;
     problem.batch = c->plan.micro_batch;
-    char speed[UNITS_BUF] = "-", against[16] = "-", peak[16] = "-", tokens[UNITS_BUF] = "-";
+    char speed[UNITS_BUF] = "-", against[32] = "-", peak[16] = "-", tokens[UNITS_BUF] = "-", options[256] = "";
     bool chosen = c == &rec->candidates[rec->chosen];
+    const struct verdict *v = c->priced || verdict_ok(&c->verdict) ? &c->lost : &c->verdict;
     if (c->priced) {
-        units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed);
-        text_print(peak, sizeof peak, "%.2f", (double)c->memory.peak_bytes / 1073741824.0);
-        units_format_count(work_step_tokens(&problem, &c->plan), tokens);
+        int64_t step = work_step_tokens(&problem, &c->plan);
+        shorten(units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), 9, c->tokens_per_s_per_device);
+        shorten(gib_text((double)c->memory.peak_bytes, peak), 8, (double)c->memory.peak_bytes / GiB);
+        shorten(units_format_count(step, tokens), 12, (double)step);
         if (chosen)
             text_print(against, sizeof against, "best");
         else
-            text_print(against, sizeof against, "%+.1f %%", 100 * (1 / (1 + c->loses_by) - 1));
+            against_text(c, against, sizeof against);
+        options_text(varied, c, options, sizeof options);
     }
-    const struct verdict *v = c->priced ? &c->lost : &c->verdict;
-    text_add(out, "%4d  %-17.17s %9s  %8s  %8s %12s  %c  %s\n", c->plan.sp, c->attention_class, speed, against, peak, tokens,
-             c->priced ? recommend_source_letter(c->time.source) : ' ', chosen ? "chosen" : rule_code(v->rule));
+    line(out, "%4d  %9s  %8s  %8s  %12s  %c  %s%s", c->plan.sp, speed, against, peak, tokens,
+         c->priced ? recommend_source_letter(c->time.source) : ' ', chosen ? rec->verdict == WORK_DOES_NOT_FIT ? "nearest" : "chosen" : rule_code(v->rule),
+         options);
 }
 
 /* Classes without any measurement, on one line. */
 static void not_measured(const struct recommendation *rec, struct text *out)
 {
-    bool any = false;
+    struct text all = {0};
     for (int i = 0; i < rec->n; i++) {
         const struct recommend_candidate *c = &rec->candidates[i];
         bool said = c->verdict.rule != RULE_NOT_MEASURED;
@@ -140,115 +269,67 @@ static void not_measured(const struct recommendation *rec, struct text *out)
             said = rec->candidates[k].verdict.rule == RULE_NOT_MEASURED &&
                    strcmp(rec->candidates[k].attention_class, c->attention_class) == 0;
         if (!said)
-            text_add(out, "%s %s", any ? "," : "not measured here:", c->attention_class);
-        any = any || !said;
+            text_add(&all, "%s %s", all.len > 0 ? "," : "", c->attention_class);
     }
-    if (any)
-        text_add(out, "\n");
+    if (all.len > 0)
+        line(out, "not measured here:%s", text_get(&all));
+    text_free(&all);
 }
 
-static void table(const struct recommendation *rec, struct text *out)
+static void table(const struct recommendation *rec, const struct varied *varied, struct text *out)
 {
-    text_add(out, "%4s  %-17s %9s  %8s  %8s %12s  %s  %s\n", "sp", "attention", rec->request.dev == DEV_CPU ? "tok/s/rank" : "tok/s/GPU",
-             "vs best", "peak GiB", "tok/step", "by", "status");
-    for (int i = 0; i < rec->n; i++)
-        if (rec->candidates[i].verdict.rule != RULE_NOT_MEASURED)
-            row(rec, &rec->candidates[i], out);
+    char speed[16];
+    int shown = 0, more = 0;
+    text_print(speed, sizeof speed, "tok/s/%s", unit_of(rec));
+    line(out, "%4s  %9s  %8s  %8s  %12s  %s %s", "sp", rec->request.dev == DEV_CPU ? "tok/s/rk" : speed, "vs best", "peak GiB", "tok/step", "by",
+         "status");
+    for (int i = 0; i < rec->n; i++) {
+        if (rec->candidates[i].verdict.rule == RULE_NOT_MEASURED)
+            continue;
+        if (shown == ROWS_MAX)
+            more++;
+        else
+            row(rec, &rec->candidates[i], varied, out);
+        shown += shown < ROWS_MAX;
+    }
+    if (more > 0)
+        line(out, "      and %d more: --json has them all", more);
     not_measured(rec, out);
-    text_add(out, "by M measured I interpolated X extrapolated P published A assumed\n");
+    line(out, "by M measured I interpolated X extrapolated P published A assumed");
 }
 
 static void native(const struct recommendation *rec, struct text *out)
 {
     char speed[UNITS_BUF];
+    const struct recommend_candidate *c = &rec->native;
     if (rec->native_best >= 0)
-        text_add(out, "native harness at sp %d (%s): %s tok/s (%+.1f %%)\n", rec->native.plan.sp, rec->native.plan.exchange,
-                 units_format_measured(rec->native.tokens_per_s_per_device, rec->native.lo, rec->native.hi, speed),
-                 100 * (rec->native.tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1));
+        line(out, "native harness at sp %d (%s): %s tok/s/%s (%+.0f %%)", c->plan.sp, c->plan.exchange,
+             units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), unit_of(rec),
+             100 * (c->tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1));
 }
 
 enum status recommend_screen(const struct recommendation *rec, char **out)
 {
     struct text text = {0};
+    struct varied varied = varied_of(rec);
     head(rec, &text);
-    use(rec, &text);
-    memory(rec, &text);
-    why(rec, &text);
-    flips(rec, &text);
-    table(rec, &text);
-    native(rec, &text);
-    text_add(&text, "%schecked %d of %d | %.0f s of %.0f s%s | seed %llu\n", rec->interrupted ? "INTERRUPTED | " : "", rec->checked,
-             rec->check_total, rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "",
-             (unsigned long long)rec->request.seed);
+    if (rec->chosen >= 0) {
+        use(rec, &varied, &text);
+        memory(rec, &text);
+        why(rec, &varied, &text);
+        flips(rec, &text);
+        table(rec, &varied, &text);
+        native(rec, &text);
+    }
+    line(&text, "%schecked %d of %d | %.0f s of %.0f s%s | seed %llu", rec->interrupted ? "INTERRUPTED | " : "", rec->checked, rec->check_total,
+         rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "", (unsigned long long)rec->request.seed);
     if (rec->next_measurement[0] != '\0')
-        text_add(&text, "to know more: %s\n", rec->next_measurement);
+        line(&text, "to know more: %s", rec->next_measurement);
     enum status status = text_status(&text);
     if (status != STATUS_OK) {
         text_free(&text);
         return status;
     }
     *out = text.s;
-    return STATUS_OK;
-}
-
-enum { LIST_COLUMNS = 8 };
-
-static void list_cells(const struct recommendation *a, char cells[LIST_COLUMNS][UNITS_BUF])
-{
-    const struct recommend_candidate *c = &a->candidates[a->chosen];
-    static const char *const words[] = {"fits", "measure first", "does not fit"};
-    text_print(cells[0], UNITS_BUF, "%d/%d", a->request.model.heads, a->request.model.kv_heads);
-    units_format_count(a->request.problem.seq, cells[1]);
-    text_print(cells[2], UNITS_BUF, "%d", c->plan.sp);
-    text_print(cells[3], UNITS_BUF, "%s", c->attention_class);
-    units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, cells[4]);
-    units_format_bytes((double)c->memory.peak_bytes, cells[5]);
-    text_print(cells[6], UNITS_BUF, "%s", words[a->verdict]);
-    text_print(cells[7], UNITS_BUF, "%c", recommend_source_letter(c->time.source));
-}
-
-/* Lengths between which the chosen sp changes, per heads. */
-static void crossovers(const struct recommendation *const *answers, int n, struct text *out)
-{
-    for (int i = 1; i < n; i++) {
-        const struct recommendation *a = answers[i - 1], *b = answers[i];
-        int before = a->candidates[a->chosen].plan.sp, after = b->candidates[b->chosen].plan.sp;
-        char from[UNITS_BUF], to[UNITS_BUF];
-        if (a->request.model.heads != b->request.model.heads || a->request.model.kv_heads != b->request.model.kv_heads || before == after)
-            continue;
-        text_add(out, "heads %d/%d: sp %d -> %d between %s and %s tokens\n", b->request.model.heads, b->request.model.kv_heads, before,
-                 after, units_format_count(a->request.problem.seq, from), units_format_count(b->request.problem.seq, to));
-    }
-}
-
-enum status recommend_list_screen(const struct recommendation *const *answers, int n, char **out)
-{
-    static const struct export_column columns[LIST_COLUMNS] = {{"heads", true}, {"seq", true}, {"sp", true}, {"attention", false},
-                                                               {"tok/s/dev", true}, {"peak", true}, {"memory", false}, {"by", false}};
-    char(*text)[LIST_COLUMNS][UNITS_BUF] = calloc((size_t)n + 1, sizeof *text);
-    const char **cells = calloc((size_t)n * LIST_COLUMNS + 1, sizeof *cells);
-    struct text all = {0};
-    char *grid = NULL;
-    enum status status = text != NULL && cells != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for %d answers", n);
-    for (int i = 0; i < n && status == STATUS_OK; i++) {
-        list_cells(answers[i], text[i]);
-        for (int c = 0; c < LIST_COLUMNS; c++)
-            cells[i * LIST_COLUMNS + c] = text[i][c];
-    }
-    if (status == STATUS_OK)
-        status = export_grid(columns, LIST_COLUMNS, cells, n, &grid);
-    if (status == STATUS_OK) {
-        text_add(&all, "%s", grid);
-        crossovers(answers, n, &all);
-        status = text_status(&all);
-    }
-    free(grid);
-    free(cells);
-    free(text);
-    if (status != STATUS_OK) {
-        text_free(&all);
-        return status;
-    }
-    *out = all.s;
     return STATUS_OK;
 }

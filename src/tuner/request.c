@@ -46,7 +46,7 @@ static void take_defaults(struct request *request)
     space->base = request->target->defaults;
     text_print(space->base.exchange, PLAN_NAME, "%s", request->target->exchange(request->dev, &stands_in));
     const struct plan *base = &space->base;
-    char zero[8], micro[24];
+    char zero[8];
     text_print(zero, sizeof zero, "%d", base->zero_stage);
     assume_default(request, space->nloss == 0, "loss", plan_loss_name(base->loss));
     assume_default(request, space->nzero == 0, "zero", zero);
@@ -55,8 +55,7 @@ static void take_defaults(struct request *request)
     assume_default(request, true, "optimizer", "adamw");
     if (request->nmicro == 0) {
         request->micro_batch[request->nmicro++] = 1;
-        text_print(micro, sizeof micro, "%d", 1);
-        request_assume(request, "micro_batch", micro, "one sequence per sp group");
+        request_assume(request, "micro_batch", "1", "one sequence per sp group");
     }
     if (stands_in && space->nexchange == 0)
         request_assume(request, "exchange", base->exchange, "stands in for the target's own on this device");
@@ -79,31 +78,51 @@ static enum status unknown_class(const struct target *target, const char *word)
     return status;
 }
 
-/* Each class is searched through the kernel that stands in for it here, or under its own name when none does. */
-static enum status take_classes(struct request *request)
+static bool listed(char names[][PLAN_NAME], int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* A class is searched through the kernel that stands in for it here, or under its own name when none does. */
+static enum status take_class(struct request *request, const char *class)
 {
     const struct target *target = request->target;
     struct plan_space *space = &request->space;
-    for (int i = 0; target->classes[i] != NULL && request->nclasses == 0; i++) {
-        for (int c = 0; target->classes[c] != NULL; c++)
-            text_print(request->classes[request->nclasses++], PLAN_NAME, "%s", target->classes[c]);
+    const char *known = target_class(target, class);
+    if (known == NULL || strcmp(known, class) != 0)
+        return unknown_class(target, class);
+    const char *kernel = target_stand_in(target, class, request->dev);
+    const char *name = kernel != NULL ? kernel : class;
+    if (listed(space->attention, space->nattention, name))
+        return STATUS_OK;
+    text_print(space->attention[space->nattention++], PLAN_NAME, "%s", name);
+    if (kernel != NULL && strcmp(kernel, class) != 0) {
+        char value[96];
+        text_print(value, sizeof value, "kernel %s", kernel);
+        request_assume(request, class, value, "stands in for it on this device");
     }
-    space->nattention = 0;
-    for (int i = 0; i < request->nclasses; i++) {
-        const char *class = request->classes[i];
-        if (target_class(target, class) == NULL || strcmp(target_class(target, class), class) != 0)
-            return unknown_class(target, class);
-        const char *kernel = target_stand_in(target, class, request->dev);
-        text_print(space->attention[space->nattention++], PLAN_NAME, "%s", kernel != NULL ? kernel : class);
-        if (kernel != NULL && strcmp(kernel, class) != 0) {
-            char value[96];
-            text_print(value, sizeof value, "kernel %s", kernel);
-            request_assume(request, class, value, "stands in for it on this device");
-        }
-    }
-    for (int i = 0; i < space->nexchange; i++)
-        if (exchange_find(space->exchange[i]) == NULL)
-            return HINT(FAIL(STATUS_USAGE, "--exchange does not know '%.40s'", space->exchange[i]),
+    return STATUS_OK;
+}
+
+static enum status take_classes(struct request *request)
+{
+    request->space.nattention = 0;
+    if (request->nclasses == 0)
+        for (int i = 0; request->target->classes[i] != NULL && i < PLAN_LIST_MAX; i++)
+            text_print(request->classes[request->nclasses++], PLAN_NAME, "%s", request->target->classes[i]);
+    for (int i = 0; i < request->nclasses; i++)
+        TRY(take_class(request, request->classes[i]));
+    return STATUS_OK;
+}
+
+static enum status check_exchanges(const struct request *request)
+{
+    for (int i = 0; i < request->space.nexchange; i++)
+        if (exchange_find(request->space.exchange[i]) == NULL)
+            return HINT(FAIL(STATUS_USAGE, "--exchange does not know '%.40s'", request->space.exchange[i]),
                         "`sptune bench exchange --exchange list` names them");
     return STATUS_OK;
 }
@@ -119,6 +138,8 @@ static enum status take_memory(struct request *request)
     } else if (!request->replay) {
         int64_t available = 0;
         TRY(mem_available(&available));
+        if (available < request->ranks)
+            return FAIL(STATUS_NOMEM, "no memory is available here");
         request->device_memory_bytes = available / request->ranks;
         text_print(request->device_memory_from, sizeof request->device_memory_from, "available memory / %d ranks",
                    request->ranks);
@@ -131,24 +152,82 @@ static enum status take_memory(struct request *request)
     return STATUS_OK;
 }
 
+/* A value given twice is one candidate. */
+static void drop_repeats(struct request *request)
+{
+    struct plan_space *space = &request->space;
+    int n = 0;
+    for (int i = 0; i < space->nsp; i++) {
+        bool seen = false;
+        for (int k = 0; k < n; k++)
+            seen = seen || space->sp[k] == space->sp[i];
+        if (!seen)
+            space->sp[n++] = space->sp[i];
+    }
+    space->nsp = n;
+    n = 0;
+    for (int i = 0; i < request->nmicro; i++) {
+        bool seen = false;
+        for (int k = 0; k < n; k++)
+            seen = seen || request->micro_batch[k] == request->micro_batch[i];
+        if (!seen)
+            request->micro_batch[n++] = request->micro_batch[i];
+    }
+    request->nmicro = n;
+    n = 0;
+    for (int i = 0; i < space->nexchange; i++)
+        if (!listed(space->exchange, n, space->exchange[i]))
+            memmove(space->exchange[n++], space->exchange[i], PLAN_NAME);
+    space->nexchange = n;
+}
+
+static int ranks_of_host(const struct request *request)
+{
+    const struct topo *topo = request->topo;
+    int n = request->dev == DEV_CUDA && topo->ngpus > 0 && topo->nhosts > 0 ? topo->ngpus / topo->nhosts : request->ranks;
+    return n < request->world ? n : request->world;
+}
+
 enum status request_complete(struct request *request)
 {
-    if (request->world < request->ranks)
+    if (request->ranks < 1 || request->world < request->ranks)
         return HINT(FAIL(STATUS_USAGE, "--world %d is smaller than the %d ranks measured", request->world, request->ranks),
                     "give --ranks %d or fewer", request->world);
     request->problem.world = request->world;
     request->problem.seq_fixed = request->sp_fixed;
-    int per_host = request->topo->ngpus > 0 && request->dev == DEV_CUDA ? request->topo->ngpus / request->topo->nhosts
-                                                                       : request->ranks;
-    request->ranks_per_host = per_host < request->world ? per_host : request->world;
+    request->ranks_per_host = ranks_of_host(request);
     TRY(problem_check(&request->problem));
+    drop_repeats(request);
     take_defaults(request);
     TRY(take_classes(request));
+    TRY(check_exchanges(request));
     TRY(take_memory(request));
     if (request->world > request->ranks) {
         char value[64];
         text_print(value, sizeof value, "%d of %d", request->ranks, request->world);
-        request_assume(request, "measured_ranks", value, "what more ranks add is modelled");
+        request_assume(request, "measured_ranks", value, request->ranks > 1 ? "what more ranks add is modelled"
+                                                                            : "what ranks exchange cannot be timed by one");
     }
     return STATUS_OK;
+}
+
+static void open_offload(struct plan_space *space)
+{
+    int n = 0;
+    for (int i = 0; i < space->ncheckpointing; i++)
+        if (space->checkpointing[i] != PLAN_CHECKPOINTING_OFFLOAD)
+            space->checkpointing[n++] = space->checkpointing[i];
+    space->ncheckpointing = n;
+    space->noffload = 0;
+}
+
+enum status request_retarget(struct request *request, const struct target *target)
+{
+    struct plan_space *space = &request->space;
+    request->target = target;
+    request->nassumptions = request->nclasses = 0;
+    space->nexchange = 0;
+    open_offload(space);
+    take_defaults(request);
+    return take_classes(request);
 }

@@ -52,6 +52,9 @@ void request_init(struct request *out); /* everything open */
 /* Fill what is open with the target's own defaults and this machine's limits, listing each as an assumption. Contradictions, a world
  * that ranks cannot stand for, searched values the target does not know: STATUS_USAGE. */
 enum status request_complete(struct request *request);
+/* The same question to another runtime: its own exchange, kernels and defaults. What was fixed and it does not execute is open again. Of a
+ * completed request; its assumptions are no longer told. */
+enum status request_retarget(struct request *request, const struct target *target);
 void request_assume(struct request *request, const char *name, const char *value, const char *from);
 
 #endif

@@ -4,53 +4,18 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "bench/check.h"
 #include "tuner/flips.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every distinct way of computing among the candidates, checked once per build and machine. */
-static enum status check_first(struct search *search, struct recommendation *out)
-{
-    const struct candidates *c = &search->candidates;
-    if (search->session->env == NULL)
-        return STATUS_OK;
-    for (int i = 0; i < c->n; i++) {
-        const struct plan *plan = &c->rows[i].plan;
-        bool seen = !verdict_ok(&c->rows[i].verdict) || plan->sp > search->request->ranks;
-        for (int k = 0; k < i && !seen; k++)
-            seen = verdict_ok(&c->rows[k].verdict) && c->rows[k].plan.sp == plan->sp && c->rows[k].plan.chunks == plan->chunks &&
-                   strcmp(c->rows[k].plan.exchange, plan->exchange) == 0 && strcmp(c->rows[k].plan.attention, plan->attention) == 0;
-        if (seen)
-            continue;
-        struct check_report report = {0};
-        enum status status = check_before(search->session, search->request->seed, plan, &report);
-        out->checked += report.passed;
-        out->check_total += report.passed + report.failed;
-        check_report_free(&report);
-        TRY(status);
-    }
-    return STATUS_OK;
-}
-
-static enum status nothing_legal(const struct search *search)
-{
-    char reasons[400];
-    candidates_reasons(&search->candidates, reasons, sizeof reasons);
-    return HINT(FAIL(STATUS_USAGE, "no plan is legal: %s", reasons),
-                "change the world, the batch or the heads; `sptune model` lists the legal sizes");
-}
-
-static bool any_legal(const struct candidates *candidates)
-{
-    for (int i = 0; i < candidates->n; i++)
-        if (verdict_ok(&candidates->rows[i].verdict))
-            return true;
-    return false;
-}
+/* Shares of what is left of the budget. An estimate never takes less than COARSE_FLOOR_US, whatever the budget. */
+static const double coarse_share = 0.25, detail_share = 0.85;
+enum { COARSE_FLOOR_US = 3 * 1000 * 1000 };
 
 static int choose(struct search *search, struct recommendation *out)
 {
@@ -68,50 +33,115 @@ static void say_estimate(const struct search *search, int chosen)
     }
 }
 
-/* Which candidates could still win: the ratio to the best one that fits may reach 1, memory allows it, most promising first up to the
- * effort's number. Those that do not fit are never timed. */
-static int could_win(const struct search *search, int chosen, bool *which)
+/* How many layers an effort times at most, and how much slower than the best an estimate may be to be worth it: beyond the interval of
+ * their ratio, in which what both estimates get wrong alike has cancelled. */
+static const struct {
+    int layers;
+    double margin;
+} efforts[] = {
+    [REQUEST_ESTIMATE] = {0, 1}, [REQUEST_QUICK] = {4, 1.15}, [REQUEST_NORMAL] = {8, 1.3}, [REQUEST_FULL] = {32, INFINITY}};
+
+static bool same_layer(const struct plan *a, const struct plan *b)
 {
-    static const int most[] = {0, 4, 8, 32};
+    return a->sp == b->sp && a->micro_batch == b->micro_batch && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 &&
+           strcmp(a->attention, b->attention) == 0;
+}
+
+/* May this row still win? Not timed yet, not refused, and near enough to the best. A plan that does not fit is timed only when it is the
+ * answer all the same. */
+static bool could_win(const struct search *search, int i, int chosen)
+{
+    const struct recommend_candidate *row = &search->candidates.rows[i];
+    if (!row->priced || row->timed || (row->fit == WORK_DOES_NOT_FIT && i != chosen))
+        return false;
+    return i == chosen ||
+           candidates_ratio(search->request, &search->candidates, i, chosen, &search->pool).lo <= efforts[search->request->effort].margin;
+}
+
+/* Marks what could win, most promising first, with every row that has the same layer. */
+static int mark(const struct search *search, int chosen, bool *which)
+{
     const struct candidates *c = &search->candidates;
     int n = 0;
     memset(which, 0, (size_t)c->n);
-    for (int round = 0; round < most[search->request->effort]; round++) {
+    for (; n < efforts[search->request->effort].layers; n++) {
         int best = -1;
-        for (int i = 0; i < c->n; i++) {
-            const struct recommend_candidate *row = &c->rows[i];
-            if (which[i] || !row->priced || !verdict_ok(&row->verdict) ||
-                (row->fit == WORK_DOES_NOT_FIT && i != chosen))
-                continue;
-            struct stats_interval ratio = price_ratio(&c->prices[i], &c->prices[chosen], &search->pool);
-            double scale = row->loses_by + 1 > 0 ? (row->loses_by + 1) / (row->time.step_us / c->rows[chosen].time.step_us) : 1;
-            bool hopeless = i != chosen && search->request->effort < REQUEST_FULL && ratio.lo * scale > 1.25;
-            if (!hopeless && (best < 0 || row->loses_by < c->rows[best].loses_by))
+        for (int i = 0; i < c->n; i++)
+            if (!which[i] && (best < 0 || c->rows[i].loses_by < c->rows[best].loses_by) && could_win(search, i, chosen))
                 best = i;
-        }
         if (best < 0)
             break;
-        which[best] = true;
-        n++;
+        for (int i = 0; i < c->n; i++)
+            if (c->rows[i].priced && (c->rows[i].fit < WORK_DOES_NOT_FIT || i == best) &&
+                same_layer(&c->rows[i].plan, &c->rows[best].plan))
+                which[i] = true;
     }
     return n;
 }
 
+static enum status price(struct search *search, struct recommendation *out)
+{
+    TRY(candidates_price(search->request, &search->candidates, &search->pool, search->level, &search->scale));
+    choose(search, out);
+    return STATUS_OK;
+}
+
+/* How many of the marked rows are timed, and how many there are. */
+static int timed_of(const struct search *search, const bool *which, int *all)
+{
+    int timed = 0;
+    *all = 0;
+    for (int i = 0; i < search->candidates.n; i++) {
+        *all += which[i];
+        timed += which[i] && search->candidates.rows[i].timed;
+    }
+    return timed;
+}
+
+/* A replay may have another budget or effort than the run had: it takes the scale at which the store has most of the marked rows, the
+ * decided one first, then from the most detailed down. */
+static enum status replay_detail(struct search *search, const bool *which, struct recommendation *out)
+{
+    enum parts_level level = PARTS_LAYER, best_level = search->level;
+    struct parts_scale scale = {0}, best_scale = search->scale;
+    int all, most = timed_of(search, which, &all);
+    for (bool more = true; more && most < all; more = search_scale_next(search->request, &level, &scale)) {
+        if (scale.heads_timed > 1) /* how many heads were timed is not part of a stored key */
+            continue;
+        search->level = level;
+        search->scale = scale;
+        TRY(search_detail(search, search->request, &search->candidates, which));
+        TRY(price(search, out));
+        int timed = timed_of(search, which, &all);
+        if (timed <= most)
+            continue;
+        most = timed;
+        best_level = level;
+        best_scale = scale;
+    }
+    search->level = best_level;
+    search->scale = best_scale;
+    return price(search, out);
+}
+
+/* Rounds, because what was timed may move the best so far behind a plan that was only estimated. */
 static enum status measure_best(struct search *search, struct recommendation *out)
 {
-    bool *which = calloc((size_t)search->candidates.n, sizeof *which);
-    if (which == NULL)
-        return FAIL(STATUS_NOMEM, "no memory for %d candidates", search->candidates.n);
+    bool *which = NULL, fits = true;
+    TRY(mem_alloc((size_t)search->candidates.n, "marks of candidates", (void **)&which));
+    search_phase(search, detail_share, 0);
     enum status status = STATUS_OK;
-    if (could_win(search, out->chosen, which) > 0) {
-        search_scale(search, which);
-        status = search_detail(search, which);
+    for (int round = 0; round < 3 && status == STATUS_OK && fits && mark(search, out->chosen, which) > 0; round++) {
+        if (round == 0)
+            status = search_scale(search, which, &fits);
+        if (status == STATUS_OK && fits)
+            status = search_detail(search, search->request, &search->candidates, which);
+        if (status == STATUS_OK && fits)
+            status = price(search, out);
+        if (status == STATUS_OK && fits && round == 0 && search->session->env == NULL)
+            status = replay_detail(search, which, out);
     }
     free(which);
-    if (status == STATUS_OK)
-        status = candidates_price(search->request, &search->candidates, &search->pool, search->level, &search->scale);
-    if (status == STATUS_OK)
-        choose(search, out);
     return status;
 }
 
@@ -119,6 +149,7 @@ static enum status measure_best(struct search *search, struct recommendation *ou
 static int by_rank(const void *a, const void *b)
 {
     const struct recommend_candidate *x = a, *y = b;
+    char tx[PLAN_TEXT], ty[PLAN_TEXT];
     bool cx = verdict_ok(&x->lost) && x->priced, cy = verdict_ok(&y->lost) && y->priced;
     if (cx != cy)
         return cx ? -1 : 1;
@@ -126,7 +157,9 @@ static int by_rank(const void *a, const void *b)
         return x->priced ? -1 : 1;
     if (x->priced && x->loses_by != y->loses_by)
         return x->loses_by < y->loses_by ? -1 : 1;
-    return (x->plan.sp > y->plan.sp) - (x->plan.sp < y->plan.sp);
+    if (x->plan.sp != y->plan.sp)
+        return x->plan.sp < y->plan.sp ? -1 : 1;
+    return strcmp(plan_text(&x->plan, tx), plan_text(&y->plan, ty));
 }
 
 static void place_ranks(const struct request *request, struct plan *plan)
@@ -151,45 +184,76 @@ static void hand_over(struct search *search, struct recommendation *out)
     search->candidates.rows = NULL;
     search->candidates.n = 0;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, by_rank);
-    out->chosen = out->n > 0 && out->candidates[0].priced ? 0 : -1;
-    if (out->chosen == 0)
-        place_ranks(search->request, &out->candidates[0].plan);
+    out->chosen = 0;
+    place_ranks(search->request, &out->candidates[0].plan);
     out->measured = search->measured;
+    out->checked = search->checked;
+    out->check_total = search->check_total;
+}
+
+/* Every candidate was admissible and none got a time: the first reason says why. */
+static enum status nothing_priced(const struct search *search)
+{
+    const char *why = "";
+    for (int i = 0; i < search->candidates.n && why[0] == '\0'; i++)
+        if (verdict_ok(&search->candidates.rows[i].verdict))
+            why = search->candidates.rows[i].lost.why;
+    if (interrupt_pending())
+        return interrupt_status();
+    if (search->request->ranks == 1 && search->request->world > 1)
+        return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", why), "measure with --ranks 2 or more");
+    return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", why),
+                search->request->replay ? "replay a store that `tune` wrote for this model and dtype"
+                                        : "-v says why each sample was waived; a quieter machine or a longer --budget helps");
 }
 
 static enum status run(struct search *search, struct recommendation *out)
 {
     const struct request *request = search->request;
     TRY(candidates_build(request, &search->candidates));
-    if (!any_legal(&search->candidates))
-        return nothing_legal(search);
-    TRY(check_first(search, out));
-    TRY(search_coarse(search));
-    TRY(candidates_price(request, &search->candidates, &search->pool, PARTS_COARSE, &search->scale));
-    if (choose(search, out) < 0) {
-        if (interrupt_pending())
-            return interrupt_status();
-        return HINT(FAIL(STATUS_NODATA, "no candidate has a time: its samples were waived, failed or are not in the store"),
-                    request->replay ? "replay a store that `tune` wrote for this model and length on this machine"
-                                    : "-v says why each was waived; a quieter machine or a longer --budget helps");
-    }
+    if (!candidates_any_legal(&search->candidates))
+        return candidates_refused(request, &search->candidates);
+    TRY(search_check(search, &search->candidates));
+    search_phase(search, request->effort == REQUEST_ESTIMATE ? 1 : coarse_share, COARSE_FLOOR_US);
+    TRY(search_coarse(search, request, &search->candidates));
+    TRY(price(search, out));
+    if (out->chosen < 0)
+        return nothing_priced(search);
     say_estimate(search, out->chosen);
     if (request->effort != REQUEST_ESTIMATE)
         TRY(measure_best(search, out));
-    return flips_find(search, out);
+    TRY(flips_find(search, out));
+    return native_find(search, out);
+}
+
+static enum status open_search(const struct request *request, struct bench_session *session, struct search *out)
+{
+    *out = (struct search){.request = request, .session = session, .deadline_ns = clock_deadline(request->budget_us), .room_bytes = INFINITY};
+    int64_t available = 0;
+    if (session->env == NULL)
+        return STATUS_OK;
+    TRY(mem_available(&available));
+    out->room_bytes = (double)available * request->use_memory;
+    return STATUS_OK;
+}
+
+static enum status does_not_fit(const struct recommendation *out)
+{
+    char fill[96];
+    const struct recommend_candidate *nearest = &out->candidates[out->chosen];
+    candidates_fill(&out->request, nearest, fill, sizeof fill);
+    return HINT(FAIL(STATUS_NOFIT, "no plan fits; the nearest, sp %d, takes %s", nearest->plan.sp, fill), "%s", out->fits_if);
 }
 
 enum status search_run(const struct request *request, struct bench_session *session, struct recommendation *out)
 {
-    struct search *search = calloc(1, sizeof *search);
-    *out = (struct recommendation){.request = *request, .chosen = -1, .native_best = -1};
-    if (search == NULL)
-        return FAIL(STATUS_NOMEM, "no memory for a search");
     int64_t start = clock_ns();
-    search->request = request;
-    search->session = session;
-    search->deadline_ns = clock_deadline(request->budget_us);
-    enum status status = run(search, out);
+    struct search *search = NULL;
+    *out = (struct recommendation){.request = *request, .chosen = -1, .native_best = -1};
+    TRY(mem_alloc(sizeof *search, "a search", (void **)&search));
+    enum status status = open_search(request, session, search);
+    if (status == STATUS_OK)
+        status = run(search, out);
     out->interrupted = interrupt_pending() != 0;
     out->budget_ended = clock_passed(search->deadline_ns);
     out->wall_s = (double)(clock_ns() - start) * 1e-9;
@@ -199,7 +263,5 @@ enum status search_run(const struct request *request, struct bench_session *sess
     candidates_free(&search->candidates);
     pool_free(&search->pool);
     free(search);
-    if (status == STATUS_OK && out->verdict == WORK_DOES_NOT_FIT)
-        return HINT(FAIL(STATUS_NOFIT, "no plan fits in the memory of one device"), "%s", out->fits_if);
-    return status;
+    return status == STATUS_OK && out->verdict == WORK_DOES_NOT_FIT ? does_not_fit(out) : status;
 }

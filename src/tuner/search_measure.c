@@ -1,7 +1,7 @@
-/* tuner/search_measure.c -- what is timed, in which order, within the budget.
+/* tuner/search_measure.c -- what is timed, in which order, within a phase of the search.
  *
- * Cases that compete (attention, exchange, layer) are interleaved in one call; products and copies follow in calls of their own. What one
- * call holds in memory stays within the share of free memory that measuring may take.
+ * Products and collectives come first: they are short, and without them nothing has a price. Cases that compete (attention, exchange,
+ * layer) are then interleaved in one call. What one call holds in memory stays within the share of free memory that measuring may take.
  */
 #include "tuner/search_state.h"
 
@@ -9,203 +9,253 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "sp/work.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "bench/check.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+void search_phase(struct search *search, double share, int64_t floor_us)
+{
+    int64_t now = clock_ns(), left = search->deadline_ns > now ? search->deadline_ns - now : 0;
+    double phase = share * (double)left, floor_ns = (double)floor_us * 1000;
+    search->phase_ns = now + (int64_t)(phase > floor_ns ? phase : floor_ns);
+}
 
 static int64_t left_us(const struct search *search)
 {
-    int64_t left = (search->deadline_ns - clock_ns()) / 1000;
+    int64_t left = (search->phase_ns - clock_ns()) / 1000;
     return left > 0 ? left : 0;
 }
 
-static void options_for(const struct search *search, double share, struct bench_options *out)
+static bool same_way(const struct plan *a, const struct plan *b)
+{
+    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
+}
+
+/* What is timed for a plan: groups of its size, or of the size that stands in for it. */
+static struct plan timed_plan(const struct request *request, const struct plan *plan)
+{
+    struct plan timed = *plan;
+    timed.sp = parts_sp_here(request, plan->sp);
+    timed.dp_shard = request->ranks / timed.sp;
+    timed.dp_replicate = 1;
+    return timed;
+}
+
+static enum status check_one(struct search *search, const struct plan *plan)
+{
+    struct check_report report = {0};
+    enum status status = check_before(search->session, search->request->seed, plan, &report);
+    search->checked += report.passed;
+    search->check_total += report.passed + report.failed;
+    check_report_free(&report);
+    return status;
+}
+
+enum status search_check(struct search *search, const struct candidates *c)
+{
+    struct plan *seen = NULL; /* few: sizes x exchanges x kernels */
+    size_t cap = 0;
+    int n = 0;
+    enum status status = STATUS_OK;
+    for (int i = 0; i < c->n && search->session->env != NULL && status == STATUS_OK && !interrupt_pending(); i++) {
+        if (!verdict_ok(&c->rows[i].verdict))
+            continue;
+        struct plan plan = timed_plan(search->request, &c->rows[i].plan);
+        bool again = false;
+        for (int k = 0; k < n && !again; k++)
+            again = same_way(&seen[k], &plan);
+        if (again)
+            continue;
+        status = mem_grow((void **)&seen, &cap, (size_t)n + 1, sizeof *seen);
+        if (status == STATUS_OK)
+            seen[n++] = plan;
+        if (status == STATUS_OK)
+            status = check_one(search, &plan);
+    }
+    free(seen);
+    return status;
+}
+
+static void options_for(const struct search *search, bool coarse, struct bench_options *out)
 {
     static const char *const efforts[] = {"quick", "quick", "normal", "full"};
-    bench_options_effort(efforts[search->request->effort], out);
-    out->budget_us = (int64_t)(share * (double)left_us(search));
+    bench_options_effort(coarse ? "quick" : efforts[search->request->effort], out);
+    if (coarse) { /* a rate within some percent is all that an estimate can use */
+        out->samples_max = 20;
+        out->ci_target = 0.1;
+    }
     out->oversubscribed = search->request->oversubscribe;
 }
 
 /* A replay looks each case up alone: what was never measured leaves a gap, not a failure. */
-static enum status replay_one(struct search *search, const struct bench_case *c, const char *signature)
+static enum status replay_one(struct search *search, const struct part *part, const struct bench_options *options)
 {
     struct sample sample;
-    struct bench_options options;
-    options_for(search, 1, &options);
-    enum status status = bench_measure(search->session, c, 1, &options, &sample, NULL);
+    enum status status = bench_measure(search->session, &part->c, 1, options, &sample, NULL);
     if (status == STATUS_NODATA) {
         status_clear();
         return STATUS_OK;
     }
     TRY(status);
-    status = pool_add(&search->pool, signature, &sample);
+    status = pool_add(&search->pool, part->key, &sample);
     sample_free(&sample);
     return status;
 }
 
-static enum status measure_call(struct search *search, const struct bench_case *cases, int n, double share)
+static enum status call_with(struct search *search, const struct part *const *parts, int n, const struct bench_options *options,
+                             struct bench_case *cases)
 {
-    char signature[PARTS_SIGNATURE];
-    if (search->session->env == NULL) {
-        for (int i = 0; i < n; i++)
-            TRY(replay_one(search, &cases[i], parts_signature(&cases[i], signature)));
-        return STATUS_OK;
-    }
     struct sample samples[BENCH_CASES_MAX];
-    struct bench_options options;
     int measured = 0;
-    options_for(search, share, &options);
-    TRY(bench_measure(search->session, cases, n, &options, samples, &measured));
+    for (int i = 0; i < n; i++)
+        cases[i] = parts[i]->c;
+    TRY(bench_measure(search->session, cases, n, options, samples, &measured));
     search->measured += measured;
     enum status status = STATUS_OK;
     for (int i = 0; i < n; i++) {
+        char name[96];
         if (samples[i].outcome != SAMPLE_OK)
-            log_verbose("%s %s sp=%d: %s", cases[i].subject, cases[i].op, cases[i].plan.sp, samples[i].why);
+            log_verbose("%s: %s", parts_name(parts[i], name, sizeof name), samples[i].why);
         if (status == STATUS_OK)
-            status = pool_add(&search->pool, parts_signature(&cases[i], signature), &samples[i]);
+            status = pool_add(&search->pool, parts[i]->key, &samples[i]);
         sample_free(&samples[i]);
     }
     return status;
 }
 
-/* Bytes that a case holds on this host while it is timed. */
-static double case_bytes(const struct search *search, const struct bench_case *c)
+static enum status call(struct search *search, const struct part *const *parts, int n, const struct bench_options *options)
 {
-    double ranks = search->request->ranks;
-    if (strcmp(c->subject, "gemm") == 0)
-        return ranks * 8.0 * ((double)c->m * (double)c->k + (double)c->k * (double)c->n + (double)c->m * (double)c->n);
-    if (strcmp(c->subject, "collective") == 0)
-        return ranks * 4.0 * (double)c->bytes;
-    return ranks * (double)work_exec_bytes(&c->problem, &c->plan);
+    struct bench_case *cases = NULL;
+    TRY(mem_alloc((size_t)n * sizeof *cases, "cases", (void **)&cases));
+    enum status status = call_with(search, parts, n, options, cases);
+    free(cases);
+    return status;
 }
 
-static bool same_call(const struct bench_case *a, const struct bench_case *b)
+/* Kinds of calls, in order, and the share of the phase that each may take of what is left. */
+static const struct group {
+    const char *subjects[4];
+    double share;
+} groups[] = {
+    {{"collective"}, 0.25},
+    {{"gemm"}, 0.35},
+    {{"attention", "exchange", "layer"}, 0.95},
+};
+enum { GROUPS = sizeof groups / sizeof groups[0] };
+
+static bool in_group(const struct part *part, const struct group *group)
 {
-    bool product_a = strcmp(a->subject, "gemm") == 0, product_b = strcmp(b->subject, "gemm") == 0;
-    bool copy_a = strcmp(a->subject, "collective") == 0, copy_b = strcmp(b->subject, "collective") == 0;
-    return product_a == product_b && copy_a == copy_b;
+    for (int i = 0; i < 4 && group->subjects[i] != NULL; i++)
+        if (strcmp(group->subjects[i], part->c.subject) == 0)
+            return true;
+    return false;
 }
 
-enum status search_measure(struct search *search, const struct part *parts, int n, double share)
+/* Too large for this machine: said, and not tried. */
+static enum status refuse_large(struct search *search, const struct part *part, bool *refused)
 {
-    static struct bench_case cases[BENCH_CASES_MAX]; /* large values; one search runs at a time */
-    char signature[PARTS_SIGNATURE];
-    int64_t available = INT64_MAX;
-    bool done[512] = {false};
-    if (search->session->env != NULL)
-        TRY(mem_available(&available));
-    double room = (double)available * search->request->use_memory;
-    for (int first = 0; first < n && first < 512; first++) {
-        if (done[first] || pool_tried(&search->pool, parts_signature(&parts[first].c, signature)))
-            continue;
-        int count = 0;
-        double bytes = 0;
-        for (int i = first; i < n && i < 512 && count < BENCH_CASES_MAX; i++) {
-            bool twice = false;
-            char other[PARTS_SIGNATURE];
-            parts_signature(&parts[i].c, signature);
-            for (int k = 0; k < count; k++)
-                twice = twice || strcmp(parts_signature(&cases[k], other), signature) == 0;
-            double need = case_bytes(search, &parts[i].c);
-            if (done[i] || twice || !same_call(&parts[first].c, &parts[i].c) || pool_tried(&search->pool, signature) ||
-                (count > 0 && bytes + need > room))
-                continue;
-            cases[count++] = parts[i].c;
-            bytes += need;
-            done[i] = true;
-        }
-        if (interrupt_pending())
-            return STATUS_OK; /* what is held so far is the answer */
-        TRY(measure_call(search, cases, count, share));
-    }
-    return STATUS_OK;
+    char need[UNITS_BUF], room[UNITS_BUF], why[160];
+    double bytes = search_case_bytes(search->request, part);
+    *refused = bytes > search->room_bytes;
+    if (!*refused)
+        return STATUS_OK;
+    text_print(why, sizeof why, "timing it takes %s, --use-memory allows %s", units_format_bytes(bytes, need),
+               units_format_bytes(search->room_bytes, room));
+    return pool_refuse(&search->pool, part->key, RULE_MEMORY, why);
 }
 
-static enum status collect(struct search *search, enum parts_level level, const bool *which, struct part *all, int max, int *n)
+/* The next parts of this group that fit in memory together. */
+static enum status next_call(struct search *search, const struct parts *parts, const struct group *group,
+                             const struct part *out[BENCH_CASES_MAX], int *n)
 {
+    double bytes = 0;
     *n = 0;
-    for (int i = 0; i < search->candidates.n; i++) {
-        struct part parts[PARTS_MAX];
-        int count = 0;
-        if (!verdict_ok(&search->candidates.rows[i].verdict) || (which != NULL && !which[i]))
+    for (int i = 0; i < parts->n && *n < BENCH_CASES_MAX; i++) {
+        const struct part *part = &parts->item[i];
+        bool refused = false;
+        if (!part->possible || !in_group(part, group) || pool_tried(&search->pool, part->key) != NULL)
             continue;
-        TRY(parts_list(search->request, &search->candidates.rows[i].plan, level, &search->scale, parts, &count));
-        for (int p = 0; p < count && *n < max; p++) {
-            bool twice = false;
-            char a[PARTS_SIGNATURE], b[PARTS_SIGNATURE];
-            parts_signature(&parts[p].c, a);
-            for (int k = 0; k < *n && !twice; k++)
-                twice = strcmp(parts_signature(&all[k].c, b), a) == 0;
-            if (!twice)
-                all[(*n)++] = parts[p];
-        }
+        TRY(refuse_large(search, part, &refused));
+        double need = search_case_bytes(search->request, part);
+        if (refused || (*n > 0 && bytes + need > search->room_bytes))
+            continue;
+        out[(*n)++] = part;
+        bytes += need;
     }
     return STATUS_OK;
 }
 
-enum { COLLECT_MAX = 400 };
-static struct part collected[COLLECT_MAX];
-
-enum status search_coarse(struct search *search)
+static enum status measure_group(struct search *search, const struct parts *parts, const struct group *group,
+                                 struct bench_options *options)
 {
-    int n = 0;
-    TRY(collect(search, PARTS_COARSE, NULL, collected, COLLECT_MAX, &n));
-    return search_measure(search, collected, n, 0.3);
-}
-
-enum status search_detail(struct search *search, const bool *which)
-{
-    int n = 0;
-    TRY(collect(search, search->level, which, collected, COLLECT_MAX, &n));
-    return search_measure(search, collected, n, 0.6);
-}
-
-/* Microseconds of one forward and backward of one attention layer with exchanges, from the coarse price. */
-static double layer_us(const struct search *search, int i)
-{
-    const struct recommend_candidate *row = &search->candidates.rows[i];
-    double passes = work_forward_passes(&row->plan), all = row->time.attention + row->time.exchange_in + row->time.exchange_out;
-    /* forward : backward is 1 : 2.5; a step pays passes * 1 + 2.5 of it */
-    return all / (double)row->plan.accumulate / search->request->model.layers * 3.5 / (passes + 2.5);
-}
-
-void search_scale(struct search *search, const bool *which)
-{
-    const struct request *r = search->request;
-    struct bench_options options;
-    options_for(search, 1, &options);
-    double iterations = options.samples_min + options.warmup;
-    double room_us = 0.45 * (double)r->budget_us / iterations, layers_us = 0, per_head_us = 0;
-    int fewest = r->problem.heads;
-    for (int i = 0; i < search->candidates.n; i++) {
-        const struct recommend_candidate *row = &search->candidates.rows[i];
-        if (!which[i] || !row->priced)
-            continue;
-        int local = r->problem.heads / row->plan.sp;
-        double us = layer_us(search, i);
-        layers_us += us;
-        per_head_us += us / local;
-        fewest = local < fewest ? local : fewest;
+    const struct part *next[BENCH_CASES_MAX];
+    int n;
+    for (;;) {
+        TRY(next_call(search, parts, group, next, &n));
+        options->budget_us = (int64_t)(group->share * (double)left_us(search));
+        if (n == 0 || interrupt_pending() || options->budget_us == 0)
+            return STATUS_OK; /* what is held so far is the answer */
+        TRY(call(search, next, n, options));
     }
-    search->scale = (struct parts_scale){0};
-    search->level = PARTS_LAYER;
-    bool groups_here = true;
-    for (int i = 0; i < search->candidates.n; i++)
-        groups_here = groups_here && (!which[i] || r->ranks % search->candidates.rows[i].plan.sp == 0);
-    if (layers_us <= room_us && groups_here)
-        return;
-    search->level = PARTS_SPLIT;
-    double heads = room_us / per_head_us;
-    if (heads >= fewest)
-        return; /* every head, in parts */
-    search->scale.heads_timed = heads >= 1 ? (int)heads : 1;
-    if (heads >= 1)
-        return;
-    int64_t seq = r->problem.seq; /* one head is still too long: time grows with seq^2 */
-    double us = per_head_us;
-    for (; us > room_us && seq > 1024; us /= 4)
-        seq = (seq + 1) / 2;
-    search->scale.seq_timed = seq < r->problem.seq ? seq : 0;
+}
+
+static enum status replay(struct search *search, const struct parts *parts, const struct bench_options *options)
+{
+    for (int i = 0; i < parts->n; i++)
+        if (parts->item[i].possible && pool_tried(&search->pool, parts->item[i].key) == NULL)
+            TRY(replay_one(search, &parts->item[i], options));
+    return STATUS_OK;
+}
+
+static enum status measure(struct search *search, const struct parts *parts, bool coarse)
+{
+    struct bench_options options;
+    options_for(search, coarse, &options);
+    if (search->session->env == NULL)
+        return replay(search, parts, &options);
+    for (int g = 0; g < GROUPS; g++)
+        TRY(measure_group(search, parts, &groups[g], &options));
+    return STATUS_OK;
+}
+
+/* The parts of all candidates that are marked, each once. */
+static enum status collect(const struct request *request, const struct candidates *candidates, enum parts_level level,
+                           const struct parts_scale *scale, const bool *which, struct parts *out)
+{
+    struct parts one = {0};
+    enum status status = STATUS_OK;
+    for (int i = 0; i < candidates->n && status == STATUS_OK; i++) {
+        if (!verdict_ok(&candidates->rows[i].verdict) || (which != NULL && !which[i]))
+            continue;
+        parts_clear(&one);
+        status = parts_list(request, &candidates->rows[i].plan, level, scale, &one);
+        for (int p = 0; p < one.n && status == STATUS_OK; p++)
+            if (!parts_has(out, one.item[p].key))
+                status = parts_add(out, &one.item[p]);
+    }
+    parts_free(&one);
+    return status;
+}
+
+enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates)
+{
+    struct parts parts = {0};
+    enum status status = collect(request, candidates, PARTS_COARSE, &search->scale, NULL, &parts);
+    if (status == STATUS_OK)
+        status = measure(search, &parts, true);
+    parts_free(&parts);
+    return status;
+}
+
+enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates, const bool *which)
+{
+    struct parts parts = {0};
+    enum status status = collect(request, candidates, search->level, &search->scale, which, &parts);
+    if (status == STATUS_OK)
+        status = measure(search, &parts, false);
+    parts_free(&parts);
+    return status;
 }

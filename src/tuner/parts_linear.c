@@ -1,0 +1,177 @@
+/* tuner/parts_linear.c -- the rest of a step: products, gathers and reductions of ZeRO, the optimizer.
+ *
+ * Products are cut to what takes tens of milliseconds on one device; their time is linear in what is left out. Experts see fewer rows
+ * than a dense layer: s * top_k / experts each.
+ */
+#include "tuner/parts_build.h"
+
+#include "base/text.h"
+#include "sp/work.h"
+
+#include <string.h>
+
+enum {
+    COARSE_ROWS = 512, COARSE_SIDE = 1024,
+    TILE = 64,                 /* cut sides are multiples of it */
+    ROWS_MIN = 256,
+    COPY_BYTES = 16 << 20,     /* of the copy that prices the optimizer */
+    OPTIMIZER_BYTES = 28
+};
+
+/* FLOPs of one timed product, and the columns it may have then. */
+static double flops_most(enum dev_kind dev)
+{
+    return dev == DEV_CPU ? 1e9 : 1e12;
+}
+
+static int64_t columns_most(enum dev_kind dev)
+{
+    return dev == DEV_CPU ? 512 : 8192;
+}
+
+static double flops_of(int64_t m, int64_t n, int64_t k)
+{
+    return 2.0 * (double)m * (double)n * (double)k;
+}
+
+static void cut(enum dev_kind dev, int64_t *m, int64_t *n, int64_t k)
+{
+    if (flops_of(*m, *n, k) <= flops_most(dev))
+        return;
+    *n = *n < columns_most(dev) ? *n : columns_most(dev);
+    int64_t rows = (int64_t)(flops_most(dev) / flops_of(1, *n, k)) / TILE * TILE;
+    rows = rows < ROWS_MIN ? ROWS_MIN : rows;
+    *m = *m < rows ? *m : rows;
+}
+
+/* `flops` in all, at the rate of a product of m x n x k. */
+static enum status add_product(const struct parts_build *build, int64_t m, int64_t n, int64_t k, double flops, enum price_part where)
+{
+    struct part part = parts_base(build, "gemm", "", 1);
+    if (flops <= 0 || m < 1 || n < 1 || k < 1)
+        return STATUS_OK;
+    part.c.m = m;
+    part.c.n = n;
+    part.c.k = k;
+    part.slack_kind = PARTS_SLACK_GEMM;
+    part.part = where;
+    if (build->coarse) {
+        part.c.m = COARSE_ROWS;
+        part.c.n = part.c.k = COARSE_SIDE;
+        part.source = RECOMMEND_ASSUMED;
+        part.slack = SLACK_RATE;
+    } else {
+        cut(build->request->dev, &part.c.m, &part.c.n, k);
+        part.slack = part.c.m < m || part.c.n < n ? SLACK_PART : 0;
+    }
+    part.times = flops / flops_of(part.c.m, part.c.n, part.c.k);
+    return parts_append(build, &part);
+}
+
+/* Projections of attention, or the MLP, of `layers` layers as if the model were `as`. */
+static enum status add_kind(const struct parts_build *build, const struct model *as, bool attention, int layers)
+{
+    const struct plan *plan = build->plan;
+    struct problem problem = build->request->problem;
+    struct work_gemm gemms[WORK_GEMMS];
+    double passes = (work_forward_passes(plan) + 2) * (double)plan->accumulate * layers;
+    problem.batch = plan->micro_batch;
+    int n = work_gemms(as, &problem, plan, gemms);
+    for (int i = 0; i < n; i++) {
+        const struct work_gemm *g = &gemms[i];
+        bool projection = strcmp(g->name, "qkv") == 0 || strcmp(g->name, "o") == 0, router = strcmp(g->name, "router") == 0;
+        int64_t rows = g->m;
+        if (projection != attention)
+            continue;
+        if (as->experts > 0 && !projection && !router)
+            rows = (int64_t)((double)g->m * as->experts_per_token / as->experts);
+        TRY(add_product(build, rows > 0 ? rows : 1, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * passes, PRICE_GEMM));
+    }
+    return STATUS_OK;
+}
+
+static struct model dense_of(const struct model *model, int64_t ffn)
+{
+    struct model as = *model;
+    as.experts = as.experts_per_token = 0;
+    as.ffn = ffn;
+    return as;
+}
+
+enum status parts_linear(const struct parts_build *build)
+{
+    const struct model *model = &build->request->model;
+    const struct plan *plan = build->plan;
+    int sparse = model->experts > 0 ? model->layers - model->dense_layers : 0;
+    struct model dense = dense_of(model, model->experts > 0 ? model->ffn_dense : model->ffn), shared = dense_of(model, model->ffn_shared);
+    TRY(add_kind(build, &dense, true, model->layers));
+    if (model->layers > sparse)
+        TRY(add_kind(build, &dense, false, model->layers - sparse));
+    if (sparse > 0) {
+        TRY(add_kind(build, model, false, sparse));
+        TRY(add_kind(build, &shared, false, sparse));
+    }
+    struct problem problem = build->request->problem;
+    problem.batch = plan->micro_batch;
+    struct work_gemm logits = work_logits(model, &problem, plan);
+    double passes = plan->loss == PLAN_LOSS_PLAIN ? 3 : 4;
+    return add_product(build, logits.m, logits.n, logits.k,
+                       flops_of(logits.m, logits.n, logits.k) * logits.count * passes * (double)plan->accumulate, PRICE_LOGITS);
+}
+
+/* A copy from cold memory: what an optimizer's arithmetic hides behind. */
+static struct part copy_of(const struct parts_build *build, enum price_part where)
+{
+    struct part part = parts_base(build, "collective", "alltoall", 1);
+    part.c.bytes = COPY_BYTES;
+    part.c.buffers = BENCH_COLD;
+    part.part = where;
+    part.slack = SLACK_RATE;
+    part.slack_kind = PARTS_SLACK_OPTIMIZER;
+    part.source = RECOMMEND_ASSUMED;
+    return part;
+}
+
+/* 1, 4 or 16 MiB: the one below what a call of this plan brings. */
+static int64_t call_bytes(const struct parts_build *build, const struct work_zero *zero)
+{
+    int64_t unit = zero->calls > 0 ? (zero->gather_bytes + zero->reduce_bytes) / zero->calls : 0, bytes = 1 << 20;
+    while (!build->coarse && bytes < COPY_BYTES && unit >= 4 * bytes)
+        bytes *= 4;
+    return bytes;
+}
+
+/* By the bytes that arrive, over all ranks that are here: ZeRO shards over the job. */
+static enum status add_gather(const struct parts_build *build, const struct work_zero *zero, const char *op, double arriving)
+{
+    const struct request *r = build->request;
+    if (arriving <= 0)
+        return STATUS_OK;
+    if (r->ranks == 1) { /* no wire to time: the least it can take */
+        struct part part = copy_of(build, PRICE_ZERO);
+        part.slack = SLACK_GUESS;
+        part.slack_kind = PARTS_SLACK_ZERO;
+        part.times = arriving / COPY_BYTES;
+        return parts_append(build, &part);
+    }
+    struct part part = parts_base(build, "collective", op, r->ranks);
+    part.c.bytes = call_bytes(build, zero);
+    part.part = PRICE_ZERO;
+    part.slack_kind = PARTS_SLACK_ZERO;
+    part.slack = r->world > r->ranks ? SLACK_RANKS : build->coarse ? SLACK_EXCHANGE : SLACK_LENGTH;
+    part.source = r->world > r->ranks ? RECOMMEND_EXTRAPOLATED : build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_INTERPOLATED;
+    part.times = arriving / ((double)part.c.bytes * (r->ranks - 1) / r->ranks); /* of both: all but the own part of the whole */
+    return parts_append(build, &part);
+}
+
+enum status parts_states(const struct parts_build *build)
+{
+    const struct request *r = build->request;
+    struct work_zero zero;
+    work_zero(&r->model, &r->problem, build->plan, r->target, &zero);
+    TRY(add_gather(build, &zero, "allgather", (double)zero.gather_bytes));
+    TRY(add_gather(build, &zero, "reduce_scatter", (double)zero.reduce_bytes));
+    struct part copy = copy_of(build, PRICE_OPTIMIZER);
+    copy.times = (double)zero.optimizer_elems * OPTIMIZER_BYTES / (2.0 * COPY_BYTES); /* a copy reads and writes */
+    return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;
+}
