@@ -216,8 +216,9 @@ static enum status take(struct run *run, struct row *row, const struct agreed *a
                 row_restart(&run->rows[i]);
         return STATUS_OK;
     }
-    if (verdict == STATE_OUTSIDE && row->repeats_left > 0 && !run->interrupted && left_us(run) > a->flag[BLOCK_US]) {
+    if (verdict == STATE_OUTSIDE && row->repeats_left > 0 && row->repeats_total > 0 && !run->interrupted && left_us(run) > a->flag[BLOCK_US]) {
         row->repeats_left--;
+        row->repeats_total--;
         row->repeated++;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL); /* whoever disturbed us gets his turn now */
         return STATUS_OK;

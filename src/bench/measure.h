@@ -14,7 +14,7 @@
 #include "bench/bench.h"
 #include "bench/conditions.h"
 
-enum { BLOCK_SAMPLES_MAX = 32, MEASURE_FEW = 10 /* fewer samples than this is said */ };
+enum { BLOCK_SAMPLES_MAX = 32, MEASURE_PATIENCE = 4 /* blocks that may use up their repeats */, MEASURE_FEW = 10 /* fewer samples than this is said */ };
 
 struct row {
     const struct bench_case *c;
@@ -24,13 +24,14 @@ struct row {
     enum sample_outcome outcome;
     enum rule rule;
     char why[256];
-    const char *ended;          /* "interval" "samples" "budget" "interrupt" */
+    const char *ended;          /* "interval" "samples" "budget" "interrupt" "tainted" */
     double *times_us;
     size_t cap;
     int n;
     double real_us;             /* agreed: what one sample takes, by the last block */
     int iteration, loop;        /* iterations so far; per sample */
-    int warmups, blocks, repeated, repeats_left, tainted, verified;
+    int warmups, blocks, repeated, tainted, verified;
+    int repeats_left, repeats_total; /* of the next block; of the row */
     double verify_us, block_us; /* of the last one that did */
     double state_sum, state_min, steal_max, wait_max, throttled;
     int wave;

@@ -58,6 +58,7 @@ enum status row_open(struct run *run, struct row *row, bool others_open)
     enum status status = row->subject->create(row->c, run->env, &row->state);
     row->wave = run->wave;
     row->repeats_left = run->options->repeats;
+    row->repeats_total = MEASURE_PATIENCE * run->options->repeats;
     if (status == STATUS_OK || group_is_over(status))
         return status;
     if (status == STATUS_NOMEM && others_open) {
@@ -96,6 +97,12 @@ static bool narrow_enough(const struct run *run, const struct row *row)
     return median > 0 && (ci.hi - ci.lo) / median < run->options->ci_target;
 }
 
+/* Mostly disturbed, and out of patience. */
+static bool is_hopeless(const struct run *run, const struct row *row)
+{
+    return row->n >= run->options->samples_min && 2 * row->tainted > row->n && row->repeats_total <= 0;
+}
+
 void row_stop(const struct run *run, struct row *row)
 {
     if (row->settled || row->state == NULL)
@@ -107,6 +114,8 @@ void row_stop(const struct run *run, struct row *row)
         row->ended = "interval";
     else if (run->interrupted)
         row->ended = "interrupt";
+    else if (is_hopeless(run, row))
+        row->ended = "tainted";
     else if (over)
         row->ended = "budget";
     else

@@ -231,6 +231,8 @@ static enum status fake_iterate(void *state, int iteration)
     f->iterations++;
     if (is(f, "early") || (is(f, "late") && f->iterations > 5))
         return FAIL(STATUS_USAGE, "failed on purpose");
+    if (is(f, "die") && f->iterations == 4)
+        raise(SIGKILL);
     if (strcmp(f->c->op, "interrupt") == 0 && comm_rank(f->env->world) == 0 && f->iterations == 6)
         raise(SIGINT);
     return STATUS_OK;
@@ -341,7 +343,31 @@ static void test_interrupted(void **state)
     ranks_pass(2, interrupted, no_arg);
 }
 
-/* The same cases and seed give the same order of everything but time: raw samples as many as asked for. */
+/* A rank that is killed in the middle: the run ends everywhere, naming it. */
+static int one_dies(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct side side;
+    struct sample out;
+    struct bench_options options = bench_test_options();
+    struct bench_case c = bench_test_case("fake", 2, 2);
+    (void)arg;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    snprintf(c.op, sizeof c.op, "die");
+    enum status status = measure_run(&env, fakes, &c, 1, &options, launch->rank == 0 ? &out : NULL);
+    RANK_CHECK(launch->rank != 0 || (status == STATUS_PEER && status_last()->rank == 1));
+    return status_exit_code(status);
+}
+
+static void test_one_dies(void **state)
+{
+    (void)state;
+    struct launch_report report = ranks_run(2, one_dies, no_arg);
+    assert_int_equal(report.failed_rank, 1);
+    assert_int_equal(report.exit_code, 4);
+}
+
+/* A budget that ends first leaves what there is, marked. */
 static int budget_cut(const struct launch *launch, void *arg)
 {
     struct bench_env env;
@@ -374,6 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_subject), cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_waived),
         cmocka_unit_test(test_some_fail),     cmocka_unit_test(test_interrupted), cmocka_unit_test(test_budget_cut),
+        cmocka_unit_test(test_one_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,9 +103,60 @@ static void test_next_run(void **state)
     log_reset();
 }
 
+/* A row of which most samples were disturbed is waived, by its rule, and one of which few were is not. */
+static void test_tainted_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        int tainted, left;
+        enum sample_outcome outcome;
+        enum rule rule;
+    } want[] = {
+        {0, 20, SAMPLE_OK, RULE_OK},
+        {5, 0, SAMPLE_OK, RULE_OK},
+        {7, 0, SAMPLE_WAIVED, RULE_TAINTED},
+        {7, 3, SAMPLE_WAIVED, RULE_TAINTED}, /* narrow all the same: it was disturbed evenly */
+    };
+    for (int i = 0; i < CHECK_COUNT(want); i++) {
+        double times[12];
+        struct fixture f;
+        struct bench_case c = {.seed = 1};
+        int something;
+        begin(&f, 100);
+        f.options.samples_min = 10;
+        f.options.samples_max = 100;
+        f.options.ci_target = 0.05;
+        f.options.budget_us = -1;
+        for (int t = 0; t < 12; t++)
+            times[t] = 100 + t % 2;
+        struct row row = {.c = &c, .state = &something, .times_us = times, .n = 12, .tainted = want[i].tainted,
+                          .repeats_total = want[i].left};
+        row_stop(&f.run, &row);
+        assert_true(row.settled);
+        assert_int_equal(row.outcome, want[i].outcome);
+        assert_int_equal(row.rule, want[i].rule);
+    }
+    /* Wide, disturbed, and out of patience: it ends here; with patience left it goes on. */
+    for (int left = 0; left < 2; left++) {
+        double times[12];
+        struct fixture f;
+        struct bench_case c = {.seed = 1};
+        int something;
+        begin(&f, 100);
+        f.options = (struct bench_options){.samples_min = 10, .samples_max = 100, .ci_target = 0.01, .budget_us = -1, .repeats = 3};
+        for (int t = 0; t < 12; t++)
+            times[t] = 100 * (1 + t % 3);
+        struct row row = {.c = &c, .state = &something, .times_us = times, .n = 12, .tainted = 7, .repeats_total = left};
+        row_stop(&f.run, &row);
+        assert_int_equal(row.settled, left == 0);
+        assert_int_equal(row.rule, left == 0 ? RULE_TAINTED : RULE_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tainted_rows),
         cmocka_unit_test(test_same),          cmocka_unit_test(test_stolen_time_is_outside),
         cmocka_unit_test(test_dip),           cmocka_unit_test(test_lasting_change),
         cmocka_unit_test(test_recorded_not_judged), cmocka_unit_test(test_next_run),

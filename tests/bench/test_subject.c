@@ -1,8 +1,11 @@
 /* bench/test_subject.c -- what a case is called, what it moves and computes, and which cases are refused by which rule. */
 #include "base/check.h"
+#include "bench/check.h"
 #include "bench/subject.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static struct bench_case case_make(const char *subject, int world, int sp)
@@ -49,6 +52,34 @@ static void test_table(void **state)
     }
     assert_null(bench_subject_find("nothing"));
     assert_null(bench_subject_find(NULL));
+}
+
+/* Every plug-in file of the room is in its table. Tests run in the source directory. */
+static void test_files_are_in_tables(void **state)
+{
+    (void)state;
+    int subjects = 0, checkers = 0;
+    DIR *dir = opendir("src/bench");
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        char name[64] = "";
+        if (sscanf(entry->d_name, "subject_%63[a-z_].c", name) == 1 && strstr(entry->d_name, ".c") != NULL) {
+            subjects++;
+            if (bench_subject_find(name) == NULL)
+                fail_msg("%s is not in bench_subjects[]", entry->d_name);
+        }
+        if (sscanf(entry->d_name, "check_%63[a-z_].c", name) == 1 && strstr(entry->d_name, ".c") != NULL) {
+            bool found = false;
+            checkers++;
+            for (int i = 0; checks[i] != NULL; i++)
+                found = found || strncmp(name, checks[i]->area, strlen(checks[i]->area)) == 0;
+            if (!found)
+                fail_msg("%s is not in checks[]", entry->d_name);
+        }
+    }
+    closedir(dir);
+    assert_int_equal(subjects, 5);
+    assert_int_equal(checkers, 4);
 }
 
 /* C47: sizes that do not divide are rounded down, and the row says what really moved; less than an element is no row. */
@@ -313,7 +344,7 @@ static void test_case_init(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_collective_bytes), cmocka_unit_test(test_exchange_bytes),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_files_are_in_tables), cmocka_unit_test(test_collective_bytes), cmocka_unit_test(test_exchange_bytes),
         cmocka_unit_test(test_exchange_latent), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_flops),
         cmocka_unit_test(test_heads_timed),   cmocka_unit_test(test_shapes_of_ranks),  cmocka_unit_test(test_docs_text),
         cmocka_unit_test(test_case_init),
