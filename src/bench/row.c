@@ -120,7 +120,9 @@ void row_stop(const struct run *run, struct row *row)
         row->ended = "budget";
     else
         return;
-    if (row->n == 0 || (run->interrupted && row->n < run->options->samples_min))
+    if (row->n == 0 && row->repeated > 0 && !run->interrupted)
+        row_waive(row, RULE_TAINTED, "every one of %d blocks was disturbed: the CPUs were slower, faster or not ours", row->repeated);
+    else if (row->n == 0 || (run->interrupted && row->n < run->options->samples_min))
         row_waive(row, RULE_BUDGET, "%s after %d of %d samples", run->interrupted ? "interrupted" : "the budget ended", row->n,
                   run->options->samples_min);
     else if (2 * row->tainted > row->n)

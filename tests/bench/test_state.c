@@ -136,6 +136,19 @@ static void test_tainted_rows(void **state)
         assert_int_equal(row.outcome, want[i].outcome);
         assert_int_equal(row.rule, want[i].rule);
     }
+    /* Nothing but disturbed blocks until the budget ended: it is not the budget that is to blame. */
+    for (int repeated = 0; repeated < 2; repeated++) {
+        struct fixture f;
+        struct bench_case c = {.seed = 1};
+        int something;
+        begin(&f, 100);
+        f.options = (struct bench_options){.samples_min = 10, .samples_max = 100, .budget_us = 1000, .repeats = 3};
+        f.run.elapsed_us = 2000;
+        struct row row = {.c = &c, .state = &something, .repeated = repeated};
+        row_stop(&f.run, &row);
+        assert_int_equal(row.outcome, SAMPLE_WAIVED);
+        assert_int_equal(row.rule, repeated > 0 ? RULE_TAINTED : RULE_BUDGET);
+    }
     /* Wide, disturbed, and out of patience: it ends here; with patience left it goes on. */
     for (int left = 0; left < 2; left++) {
         double times[12];
