@@ -17,7 +17,7 @@ enum status group_batch(struct comm *comm, int nsends, int nrecvs, struct dev_qu
 
 static const char *at(const void *base, size_t bytes)
 {
-    return (const char *)base + bytes;
+    return bytes ? (const char *)base + bytes : base;
 }
 
 static enum status check_rank(const struct comm *comm, int rank)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "comm/launch.h"
 #include "comm/launch_cpus.h"
+#include "comm/launch_sweep.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -52,6 +53,7 @@ struct job {
     struct rank *ranks;
     struct notes *notes;
     pid_t supervisor, group;
+    time_t started;
     int64_t kill_ns;      /* end of the grace period */
     bool killed;          /* it has passed, or the user insisted */
     int first_dead;       /* rank that died of a signal nobody here sent */
@@ -238,6 +240,18 @@ static void reap(const struct job *job)
         continue;
 }
 
+static void sweep(const struct job *job)
+{
+    pid_t *killed = calloc((size_t)job->size, sizeof *killed);
+    int n = 0;
+    for (int r = 0; killed && r < job->size; r++)
+        if (job->ranks[r].signal)
+            killed[n++] = job->ranks[r].pid;
+    if (n > 0)
+        launch_sweep(killed, n, job->started);
+    free(killed);
+}
+
 /* Rank 0 speaks for the job. Which rank, if any, broke away from what rank 0 did? */
 static int first_apart(const struct job *job)
 {
@@ -338,7 +352,7 @@ static void give_back(struct saved *saved)
 
 static enum status job_create(int n, struct job *job)
 {
-    *job = (struct job){.size = n, .supervisor = getpid(), .kill_ns = INT64_MAX, .first_dead = -1, .first_early = -1};
+    *job = (struct job){.size = n, .supervisor = getpid(), .started = time(NULL), .kill_ns = INT64_MAX, .first_dead = -1, .first_early = -1};
     job->ranks = calloc((size_t)n, sizeof *job->ranks);
     void *shared = mmap(NULL, sizeof *job->notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     job->notes = shared == MAP_FAILED ? NULL : shared;
@@ -374,6 +388,7 @@ enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, vo
         kill_all(&job);
     supervise(&job, &set);
     reap(&job);
+    sweep(&job);
     if (status == STATUS_OK)
         *out = judge(&job);
 out:

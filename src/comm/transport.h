@@ -2,7 +2,8 @@
  *
  * The one operation every transport has is the batch: sends and receives posted together and completed together (UCX tagged
  * messages; NCCL group start and end). Collectives in comm.h are built on it; a transport may offer native ones.
- * Memory is that of `dev`. Messages of one pair with one tag arrive in order.
+ * Memory is that of `dev`. Messages of one pair with one tag arrive in order. A rank helps others along while it is in a batch
+ * or waits in the bootstrap, not while it computes: small messages that sockets could not take at once leave with its next call.
  */
 #ifndef SPTUNE_COMM_TRANSPORT_H
 #define SPTUNE_COMM_TRANSPORT_H

@@ -49,17 +49,14 @@ static void read_boot_id(char *buf, size_t size)
         fclose(file);
 }
 
-/* The file is unlinked at once, as UCX does it: others reach it through /proc, and nothing can be left behind. */
+/* UCX unlinks its file at once, and others reach it through /proc; this one never has a name. */
 static void offer_posix(struct offer *offer)
 {
-    char name[64];
-    text_print(name, sizeof name, "/sptune_probe_%d_%llx", (int)getpid(), (unsigned long long)offer->secret);
-    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0) {
         text_print(offer->why, sizeof offer->why, "/dev/shm cannot be used: %s", strerror(errno));
         return;
     }
-    shm_unlink(name);
     int error = posix_fallocate(fd, 0, SEGMENT_BYTES); /* really takes the room, unlike ftruncate */
     if (!error && pwrite(fd, &offer->secret, sizeof offer->secret, 0) < 0)
         error = errno;

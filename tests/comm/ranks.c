@@ -61,7 +61,7 @@ static int count_files(void)
 
 static bool is_ours(const char *name)
 {
-    return strncmp(name, "ucx_shm_posix", 13) == 0 || strncmp(name, "sptune_probe", 12) == 0;
+    return strncmp(name, "ucx_shm_posix", 13) == 0;
 }
 
 static struct names list_segments(void)

@@ -42,14 +42,18 @@ static int work_until_the_end(const struct launch *launch, void *arg)
     if (death->while_opening && launch->rank == death->victim)
         ranks_die_after(death->after_us);
     enum status status = side_open(&side, launch, death->prefer);
+    board->flag[launch->rank] = 1; /* stages, for the message of a failing test */
     if (!death->while_opening && launch->rank == death->victim)
         ranks_die_after(death->after_us);
     for (uint64_t step = 0; status == STATUS_OK; step++)
         status = exchange(&side, send, recv, step);
+    board->flag[launch->rank] = 2;
+    int code = ranks_note(launch, status);
     side_close(&side);
+    board->flag[launch->rank] = 3;
     free(send);
     free(recv);
-    return ranks_note(launch, status);
+    return code;
 }
 
 static void die(const struct death *death)
@@ -63,9 +67,10 @@ static void die(const struct death *death)
         if (r == death->victim)
             continue;
         if (board->code[r] != STATUS_PEER || board->rank[r] != death->victim)
-            fail_msg("rank %d of %d, victim %d after %d us (%s): status %d, rank %d, '%s'", r, RANKS, death->victim,
-                     (int)death->after_us, death->prefer ? death->prefer : "shm", board->code[r], board->rank[r],
-                     board->what[r]);
+            fail_msg("rank %d, stage %d; victim %d after %d us (%s): status %d, rank %d, '%s'", r, board->flag[r],
+                     death->victim, (int)death->after_us, death->prefer ? death->prefer : "shm", board->code[r],
+                     board->rank[r], board->what[r]);
+        assert_int_equal(board->flag[r], 3);
     }
 }
 

@@ -2,11 +2,13 @@
 #include "ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -230,6 +232,36 @@ static void test_fork_grace(void **state)
     assert_int_equal(report.signal, 0);
     assert_int_equal(report.exit_code, 4);
     assert_false(report.root_spoke);
+}
+
+/* Killed between making a segment and marking it for removal. A segment and a file that somebody uses stay. */
+static int leave_segments(const struct launch *launch, void *arg)
+{
+    const int *ids = arg;
+    char path[64];
+    (void)launch;
+    RANK_CHECK(shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600) >= 0);
+    RANK_CHECK(shmat(ids[0], NULL, 0) != (void *)-1);
+    snprintf(path, sizeof path, "/dev/shm/ucx_shm_posix_%d", getpid());
+    RANK_CHECK(open(path, O_CREAT | O_EXCL | O_RDWR, 0600) >= 0);
+    raise(SIGKILL);
+    return 0;
+}
+
+static void test_fork_sweeps(void **state)
+{
+    (void)state;
+    static const char used[] = "/dev/shm/ucx_shm_posix_in_use";
+    int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600), fd = open(used, O_CREAT | O_RDWR, 0600);
+    struct shmid_ds about;
+    assert_true(id >= 0 && fd >= 0);
+    struct launch_report report = ranks_run(2, leave_segments, &id); /* sees that nothing is left */
+    assert_int_equal(report.signal, SIGKILL);
+    assert_int_equal(shmctl(id, IPC_STAT, &about), 0);
+    assert_int_equal(access(used, F_OK), 0);
+    shmctl(id, IPC_RMID, NULL);
+    unlink(used);
+    close(fd);
 }
 
 /* ---- what ranks inherit ---- */
@@ -487,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_fork_signal),
         cmocka_unit_test(test_fork_early_exit),
         cmocka_unit_test(test_fork_grace),
+        cmocka_unit_test(test_fork_sweeps),
         cmocka_unit_test(test_fork_output),
         cmocka_unit_test(test_fork_binding),
         cmocka_unit_test(test_fork_binding_refused),

@@ -411,6 +411,36 @@ static void test_leave(void **state)
     ranks_pass(3, leave_for_the_bootstrap, (void *)(uintptr_t) "tcp");
 }
 
+/* A rank that sent everything and computes: over shared memory what it sent arrives without its help. */
+static int compute_after_sending(const struct launch *launch, void *arg)
+{
+    struct side side;
+    static char data[200000];
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int round = 0; round < 30; round++) {
+        size_t bytes = round % 3 == 0 ? sizeof data : round % 3 == 1 ? 8000 : 100;
+        if (launch->rank == 1)
+            ranks_sleep_ms(2); /* so that the way fills up */
+        for (int i = 0; i <= 3 * round; i++)
+            RANK_TRY(comm_bcast(side.comm, 0, data, bytes, side.queue));
+        board->flag[launch->rank] = round + 1;
+        for (int ms = 0; launch->rank == 0 && board->flag[1] <= round; ms++) {
+            RANK_CHECK(ms < 5000);
+            ranks_sleep_ms(1);
+        }
+        RANK_TRY(boot_barrier(side.boot, clock_deadline(BOOT_DEADLINE_US)));
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void test_compute_after_sending(void **state)
+{
+    (void)state;
+    ranks_pass(2, compute_after_sending, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,7 +448,7 @@ int main(void)
         cmocka_unit_test(test_alone),     cmocka_unit_test(test_two_at_once), cmocka_unit_test(test_user_tls),
         cmocka_unit_test(test_user_tls_wrong), cmocka_unit_test(test_small_dev_shm),
         cmocka_unit_test(test_without_cma), cmocka_unit_test(test_apart),     cmocka_unit_test(test_order),
-        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_leave),     cmocka_unit_test(test_compute_after_sending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
