@@ -11,15 +11,27 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum { PROBES = 3, ALIGNS = 21, NAP_NS = 5 * 1000 * 1000 };
-enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, LOST, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
+enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
 
-/* What goes through one comm_max: the ranks' worst of everything. Times follow the flags. */
+/* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
+ * its CPU meanwhile. */
 struct agreed {
-    double flag[FLAGS + BLOCK_SAMPLES_MAX];
+    double flag[FLAGS + 2 * BLOCK_SAMPLES_MAX];
 };
+
+static double *times_of(struct agreed *a)
+{
+    return a->flag + FLAGS;
+}
+
+static double *switches_of(struct agreed *a, int samples)
+{
+    return a->flag + FLAGS + samples;
+}
 
 static void agreed_init(const struct run *run, struct agreed *a)
 {
@@ -29,9 +41,9 @@ static void agreed_init(const struct run *run, struct agreed *a)
     a->flag[INTERRUPT] = comm_rank(run->env->world) == 0 && interrupt_pending() ? 1 : 0;
 }
 
-static enum status agree(struct run *run, struct agreed *a, int ntimes)
+static enum status agree(struct run *run, struct agreed *a, int samples)
 {
-    TRY(comm_max(run->env->world, a->flag, FLAGS + ntimes));
+    TRY(comm_max(run->env->world, a->flag, FLAGS + 2 * samples));
     run->elapsed_us = a->flag[ELAPSED];
     run->interrupted = run->interrupted || a->flag[INTERRUPT] > 0;
     return STATUS_OK;
@@ -85,19 +97,32 @@ enum status block_prepare(struct run *run)
     return STATUS_OK;
 }
 
-/* One sample: `loop` iterations back to back after the ranks were aligned. *us: of one iteration of the whole problem; *real_us: what
- * the sample took. A failure of this rank alone is kept in *failed; one that ends the job is returned. */
-static enum status sample(struct run *run, struct row *row, int loop, double *us, double *real_us, enum status *failed)
+static double switches_so_far(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? (double)usage.ru_nivcsw : 0;
+}
+
+/* us: of one iteration of the whole problem. real_us: what the sample took. switches: how often the CPU was taken away meanwhile. */
+struct timed {
+    double us, real_us, switches;
+};
+
+/* One sample: `loop` iterations back to back after the ranks were aligned. A failure of this rank alone is kept in *failed; one that
+ * ends the job is returned. */
+static enum status sample(struct run *run, struct row *row, int loop, struct timed *out, enum status *failed)
 {
     TRY(comm_barrier(run->env->world, run->queue));
+    double switches = switches_so_far();
     int64_t from = clock_ns();
     for (int i = 0; i < loop && *failed == STATUS_OK; i++)
         *failed = row->subject->iterate(row->state, row->iteration + i);
-    *real_us = (double)(clock_ns() - from) * 1e-3;
-    *us = *real_us / loop;
+    out->real_us = (double)(clock_ns() - from) * 1e-3;
+    out->switches = switches_so_far() - switches;
+    out->us = out->real_us / loop;
     row->iteration += loop;
     if (row->subject->whole_us != NULL && *failed == STATUS_OK)
-        *us = row->subject->whole_us(row->state, *us);
+        out->us = row->subject->whole_us(row->state, out->us);
     return group_is_over(*failed) ? *failed : STATUS_OK;
 }
 
@@ -151,11 +176,11 @@ enum status block_warm(struct run *run, struct row *row)
     while (row->warmups < wanted) {
         struct agreed a;
         enum status failed = STATUS_OK;
-        double us, real_us = 0;
-        TRY(sample(run, row, 1, &us, &real_us, &failed));
+        struct timed timed;
+        TRY(sample(run, row, 1, &timed, &failed));
         agreed_init(run, &a);
         a.flag[FAILED] = failed != STATUS_OK;
-        a.flag[REAL_US] = real_us;
+        a.flag[REAL_US] = timed.real_us;
         TRY(agree(run, &a, 0));
         if (a.flag[FAILED] > 0)
             return settle_failed(run, row, failed);
@@ -188,27 +213,39 @@ static bool verify_next(const struct row *row)
 }
 
 /* The samples themselves. *real_us: of the shortest, so that a spike does not shrink the next block. */
-static enum status timed(struct run *run, struct row *row, int k, bool verify, double *times_us, double *real_us,
-                         enum status *failed)
+static enum status take_samples(struct run *run, struct row *row, int k, bool verify, struct agreed *a, double *real_us,
+                                enum status *failed)
 {
-    double us, real;
+    struct timed timed;
     *real_us = 0;
     if (row->c->buffers == BENCH_HOT && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not hot */
-        TRY(sample(run, row, 1, &us, &real, failed));
+        TRY(sample(run, row, 1, &timed, failed));
     for (int i = 0; i < k; i++) { /* a rank that failed still aligns with the others */
         if (i == k - 1 && verify && *failed == STATUS_OK)
             *failed = row->subject->poison(row->state);
-        TRY(sample(run, row, row->loop, &times_us[i], &real, failed));
-        *real_us = i == 0 ? real : fmin(*real_us, real);
+        TRY(sample(run, row, row->loop, &timed, failed));
+        times_of(a)[i] = timed.us;
+        switches_of(a, k)[i] = timed.switches;
+        *real_us = i == 0 ? timed.real_us : fmin(*real_us, timed.real_us);
     }
     return group_is_over(*failed) ? *failed : STATUS_OK;
 }
 
+/* The share of time that went to others, if that can have moved the median: a rank that lost its CPU for long while it aligned, or
+ * during one of many short samples, has spoilt none or one of them. */
+static double lost_share(struct agreed *a, int k)
+{
+    int disturbed = 0;
+    for (int i = 0; i < k; i++)
+        disturbed += switches_of(a, k)[i] > 0;
+    return fmax(a->flag[STEAL], disturbed > 0.15 * k ? a->flag[WAIT] : 0);
+}
+
 /* Keep the samples, unless the CPUs were not in the run's state. */
-static enum status take(struct run *run, struct row *row, const struct agreed *a, int k, double before, bool verified)
+static enum status keep(struct run *run, struct row *row, struct agreed *a, int k, double before, bool verified)
 {
     double after = rate_of(a->flag[PROBE]);
-    enum state_verdict verdict = state_judge(run, before, after, a->flag[LOST], a->flag[THROTTLED]);
+    enum state_verdict verdict = state_judge(run, before, after, lost_share(a, k), a->flag[THROTTLED]);
     double share = run->env->memo.fma_best > 0 ? after / run->env->memo.fma_best : 0;
     if (verdict == STATE_CHANGED) {
         for (int i = 0; i < run->n; i++)
@@ -224,7 +261,7 @@ static enum status take(struct run *run, struct row *row, const struct agreed *a
         return STATUS_OK;
     }
     TRY(mem_grow((void **)&row->times_us, &row->cap, (size_t)(row->n + k), sizeof *row->times_us));
-    memcpy(row->times_us + row->n, a->flag + FLAGS, (size_t)k * sizeof *row->times_us);
+    memcpy(row->times_us + row->n, times_of(a), (size_t)k * sizeof *row->times_us);
     row->n += k;
     row->tainted += verdict == STATE_OUTSIDE ? k : 0;
     row->repeats_left = run->options->repeats;
@@ -238,13 +275,6 @@ static enum status take(struct run *run, struct row *row, const struct agreed *a
     return STATUS_OK;
 }
 
-/* The share of time that went to others, if that can have moved the median: a long wait in the middle of many short samples has spoilt
- * one of them. */
-static double lost_share(const struct conditions_span *span, int samples)
-{
-    return fmax(span->steal_share, span->waits > 0.15 * samples ? span->wait_share : 0);
-}
-
 enum status block_run(struct run *run, struct row *row)
 {
     struct agreed a = {{0}};
@@ -255,7 +285,7 @@ enum status block_run(struct run *run, struct row *row)
     double slowness = 0, real_us, before = run->rate;
     int k = samples_next(run, row);
     conditions_read(&from);
-    TRY(timed(run, row, k, verify, a.flag + FLAGS, &real_us, &failed));
+    TRY(take_samples(run, row, k, verify, &a, &real_us, &failed));
     struct conditions_span span = conditions_since(&from);
     TRY(probe(run, &slowness));
     int64_t at = clock_ns();
@@ -269,7 +299,6 @@ enum status block_run(struct run *run, struct row *row)
     a.flag[PROBE] = slowness;
     a.flag[STEAL] = span.steal_share;
     a.flag[WAIT] = span.wait_share;
-    a.flag[LOST] = lost_share(&span, k);
     a.flag[THROTTLED] = span.throttled;
     a.flag[VERIFY_US] = verify ? (double)(clock_ns() - at) * 1e-3 : 0;
     a.flag[BLOCK_US] = span.elapsed_us;
@@ -283,5 +312,5 @@ enum status block_run(struct run *run, struct row *row)
     row->verify_us = verify ? a.flag[VERIFY_US] : row->verify_us;
     row->block_us = a.flag[BLOCK_US];
     row->real_us = a.flag[REAL_US];
-    return take(run, row, &a, k, before, verify);
+    return keep(run, row, &a, k, before, verify);
 }

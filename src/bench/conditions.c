@@ -25,12 +25,10 @@ static void read_ticks(struct conditions *out)
 /* "time on a CPU, time runnable without one, slices", of the main thread, which is the rank. */
 static void read_waited(struct conditions *out)
 {
-    long long ran = 0, waited = 0, slices = 0;
+    long long ran = 0, waited = 0;
     FILE *file = fopen("/proc/self/schedstat", "r");
-    if (file != NULL && fscanf(file, "%lld %lld %lld", &ran, &waited, &slices) == 3) {
+    if (file != NULL && fscanf(file, "%lld %lld", &ran, &waited) == 2)
         out->waited_ns = waited;
-        out->waits = slices;
-    }
     if (file != NULL)
         fclose(file);
 }
@@ -65,7 +63,6 @@ struct conditions_span conditions_since(const struct conditions *from)
         .elapsed_us = elapsed_ns * 1e-3,
         .wait_share = elapsed_ns > 0 ? (double)(now.waited_ns - from->waited_ns) / elapsed_ns : 0,
         .steal_share = steal >= 2 && ticks > 0 ? steal / ticks : 0,
-        .waits = (double)(now.waits - from->waits),
         .throttled = (double)(now.throttled - from->throttled),
     };
 }

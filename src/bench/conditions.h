@@ -8,7 +8,7 @@
 struct conditions {
     int64_t ns;
     double steal_ticks, ticks; /* /proc/stat, all CPUs */
-    int64_t waited_ns, waits;  /* this process could have run, but others did; how often it was put on a CPU */
+    int64_t waited_ns;         /* this process could have run, but others did */
     int64_t throttled;         /* periods in which the group was stopped, over the group and its parents */
 };
 
@@ -18,7 +18,6 @@ struct conditions_span {
     double elapsed_us;
     double steal_share; /* of all CPU time; 0 when below the clock's resolution of two ticks */
     double wait_share;  /* of the elapsed time */
-    double waits;
     double throttled;
 };
 /* From `from` until now. */
