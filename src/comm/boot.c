@@ -18,7 +18,8 @@ enum { POLL_EVERY_NS = 1000000, LEAVE_US = 1000 * 1000 };
 
 static const char *op_name(int op)
 {
-    static const char *const names[] = {"nothing", "an allgather", "an allgatherv", "a broadcast", "a barrier", "an agreement"};
+    static const char *const names[] = {"nothing",     "an allgather", "an allgatherv",
+                                        "a broadcast", "a barrier",    "an agreement"};
     return op >= 0 && op <= OP_AGREE ? names[op] : "something unknown";
 }
 
@@ -141,8 +142,8 @@ static enum status check_frame(const struct boot *boot, const struct star_peer *
     const struct wire_head *head = &frame->head;
     if (head->type == type && head->op == op && head->seq == boot->seq)
         return STATUS_OK;
-    return status_rank(FAIL(STATUS_MACHINE, "rank %d is in %s (number %u) while rank %d is in %s (number %u)", peer->rank,
-                            op_name(head->op), head->seq, boot->rank, op_name(op), boot->seq),
+    return status_rank(FAIL(STATUS_MACHINE, "rank %d is in %s (number %u) while rank %d is in %s (number %u)",
+                            peer->rank, op_name(head->op), head->seq, boot->rank, op_name(op), boot->seq),
                        peer->rank);
 }
 
@@ -341,7 +342,8 @@ static enum status allgather(struct boot *boot, int op, const void *mine, size_t
     TRY_OUT(allgatherv(boot, op, mine, bytes, true, &parts, sizes, deadline_ns));
     for (int r = 0; r < boot->size; r++)
         if (sizes[r] != bytes)
-            TRY_OUT(FAIL(STATUS_MACHINE, "%s of %zu bytes here brought %zu of rank %d", op_name(op), bytes, sizes[r], r));
+            TRY_OUT(
+                FAIL(STATUS_MACHINE, "%s of %zu bytes here brought %zu of rank %d", op_name(op), bytes, sizes[r], r));
     if (bytes)
         memcpy(all, parts, (size_t)boot->size * bytes);
 out:
@@ -424,11 +426,11 @@ static bool all_alike(const struct status_message *messages, int n)
 enum status boot_agree(struct boot *boot, enum status mine, int64_t deadline_ns)
 {
     struct status_message *all = NULL;
-    struct status_message message = mine == STATUS_OK ? (struct status_message){.rank = -1} : *status_last();
-    if (message.code != mine) { /* no text of its own */
-        message = (struct status_message){.code = mine, .rank = -1};
+    struct status_message message = {.code = mine, .rank = -1};
+    if (mine != STATUS_OK && status_last()->code == mine)
+        message = *status_last();
+    else if (mine != STATUS_OK) /* no words of its own */
         text_print(message.what, sizeof message.what, "%s", status_text(mine));
-    }
     TRY(begin(boot));
     enum status status = mem_alloc((size_t)boot->size * sizeof *all, "agreement", (void **)&all);
     if (status == STATUS_OK)

@@ -43,7 +43,7 @@ struct door {
     int listen_fd;
     int joined;
     int count;
-    struct pending pending[PENDING];    /* oldest first */
+    struct pending pending[PENDING]; /* oldest first */
     struct pollfd fds[PENDING + 1];
 };
 
@@ -319,10 +319,10 @@ static enum status connect_root(const struct launch *launch, const struct addrin
         if (launch->root_listening && error == ECONNREFUSED)
             return status_rank(FAIL(STATUS_PEER, "rank 0 ended before rank %d joined", launch->rank), 0);
         if (clock_passed(deadline_ns))
-            return status_rank(HINT(FAIL(STATUS_TIMEOUT, "rank 0 cannot be reached at %s: %s", launch->root,
-                                         strerror(error)),
-                                    "start rank 0 too, and name an address of its host that this one can reach"),
-                               0);
+            return status_rank(
+                HINT(FAIL(STATUS_TIMEOUT, "rank 0 cannot be reached at %s: %s", launch->root, strerror(error)),
+                     "start rank 0 too, and name an address of its host that this one can reach"),
+                0);
         pause_ms(RETRY_MS);
     }
 }
@@ -338,9 +338,9 @@ static enum status explain_refusal(const struct launch *launch, int why)
 {
     switch (why) {
     case WIRE_BAD_TOKEN:
-        return HINT(FAIL(STATUS_USAGE, "rank 0 at %s refused rank %d: the token is another job's", launch->root,
-                         launch->rank),
-                    "give every rank of one job the same token, and every job its own port");
+        return HINT(
+            FAIL(STATUS_USAGE, "rank 0 at %s refused rank %d: the token is another job's", launch->root, launch->rank),
+            "give every rank of one job the same token, and every job its own port");
     case WIRE_BAD_VERSION:
         return FAIL(STATUS_USAGE, "rank 0 at %s is another version of this program", launch->root);
     case WIRE_BAD_SIZE:
@@ -390,7 +390,7 @@ enum status boot_join_rank(struct boot *boot, const struct launch *launch, int64
     const int64_t answer_ns = star_patient(boot, deadline_ns);
     enum status status;
     for (bool again = true; again;) {
-        int fd;
+        int fd = -1;
         again = false;
         TRY_OUT(connect_root(launch, addresses, deadline_ns, &fd));
         wire_open(&boot->peer[0].wire, fd);

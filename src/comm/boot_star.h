@@ -1,4 +1,5 @@
-/* comm/boot_star.h -- inside the bootstrap: the open connections, how the job ends, how to wait. Not for other rooms. */
+/* comm/boot_star.h -- inside the bootstrap: the open connections, how the job ends, how to wait. Not for other rooms.
+ */
 #ifndef SPTUNE_COMM_BOOT_STAR_H
 #define SPTUNE_COMM_BOOT_STAR_H
 
@@ -15,15 +16,15 @@ struct star_peer {
 
 struct boot {
     int rank, size;
-    int peers;               /* rank 0: size - 1, sorted by rank; others: 1, which is rank 0 */
+    int peers; /* rank 0: size - 1, sorted by rank; others: 1, which is rank 0 */
     struct star_peer *peer;
     struct pollfd *fds;
-    int *late;               /* room for the ranks that a message names */
-    uint32_t seq;            /* of the collective under way */
+    int *late;    /* room for the ranks that a message names */
+    uint32_t seq; /* of the collective under way */
     bool over;
     struct status_message why;
     int64_t polled_ns;
-    bool polling;            /* inside boot_poll: no time for idle work */
+    bool polling; /* inside boot_poll: no time for idle work */
     int idles;
     struct {
         void (*progress)(void *arg);
@@ -35,8 +36,8 @@ enum { STAR_SLACK_US = 1000 * 1000 }; /* how long others wait past their own dea
 
 /* Look at every connection for at most timeout_ms, read, write, and see whether the job is over. */
 enum status star_pump(struct boot *boot, int timeout_ms);
-/* The job is over because of `message`: remembered, and told to everybody. `verdict`: others take it as it is, else they hear
- * that rank `who` gave up. Returns the status. */
+/* The job is over because of `message`: remembered, and told to everybody. `verdict`: others take it as it is, else
+ * they hear that rank `who` gave up. Returns the status. */
 enum status star_end(struct boot *boot, const struct status_message *message, int who, bool verdict);
 /* star_end with this thread's last message. */
 enum status star_fail(struct boot *boot, enum status status, bool verdict);

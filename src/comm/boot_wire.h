@@ -50,7 +50,7 @@ struct wire_frame {
 };
 
 struct wire {
-    int fd; /* -1: none, or closed */
+    int fd;                         /* -1: none, or closed */
     unsigned char raw[WIRE_HEADER]; /* the header being read */
     size_t got;
     struct wire_frame *filling; /* its payload being read */
@@ -62,7 +62,7 @@ struct wire {
 };
 
 void wire_open(struct wire *wire, int fd); /* takes fd over, makes it nonblocking */
-void wire_hang_up(struct wire *wire); /* close the socket, keep the frames that arrived */
+void wire_hang_up(struct wire *wire);      /* close the socket, keep the frames that arrived */
 void wire_close(struct wire *wire);
 bool wire_full(const struct wire *wire);
 static inline bool wire_unsent(const struct wire *wire)

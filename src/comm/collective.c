@@ -118,8 +118,8 @@ static enum status reduce_share(struct comm *comm, char *data, int64_t elems, en
     for (int r = 0; r < comm->size; r++) {
         const struct share his = share_of(comm, elems, r);
         bool self = r == comm->rank;
-        comm->sends[r] = group_xfer(comm, GROUP_REDUCE, r, data + (size_t)his.first * width,
-                                    self ? 0 : (size_t)his.count * width);
+        comm->sends[r] =
+            group_xfer(comm, GROUP_REDUCE, r, data + (size_t)his.first * width, self ? 0 : (size_t)his.count * width);
         comm->recvs[r] = group_xfer(comm, GROUP_REDUCE, r, scratch + (size_t)r * (size_t)mine.count * width,
                                     self ? 0 : (size_t)mine.count * width);
         comm->sources[r] = self ? own : comm->recvs[r].data;
@@ -128,7 +128,8 @@ static enum status reduce_share(struct comm *comm, char *data, int64_t elems, en
     return reduce_sum(comm->job->dev, queue, dtype, comm->sources, comm->size, own, mine.count);
 }
 
-static enum status spread_shares(struct comm *comm, char *data, int64_t elems, enum dtype dtype, struct dev_queue *queue)
+static enum status spread_shares(struct comm *comm, char *data, int64_t elems, enum dtype dtype,
+                                 struct dev_queue *queue)
 {
     const size_t width = (size_t)dtype_bytes(dtype);
     const struct share mine = share_of(comm, elems, comm->rank);

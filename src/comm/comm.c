@@ -1,7 +1,7 @@
 /* comm/comm.c -- the job and its groups: who is in, which tags are theirs.
  *
- * Messages of two groups never mix, because the tag carries the group's context: the lowest number that is free on every
- * member, found when the group is made. Groups without a common rank may share a number.
+ * Messages of two groups never mix, because the tag carries the group's context: the lowest number that is free on
+ * every member, found when the group is made. Groups without a common rank may share a number.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -82,7 +82,8 @@ static enum status find_transport(const char *name, const struct transport **out
         text_add(&known, "%s%s", i ? ", " : "", transports[i]->name);
     enum status status = STATUS_OK;
     if (!*out)
-        status = HINT(FAIL(STATUS_ABSENT, "there is no transport '%s'", name ? name : ""), "known: %s", text_get(&known));
+        status =
+            HINT(FAIL(STATUS_ABSENT, "there is no transport '%s'", name ? name : ""), "known: %s", text_get(&known));
     text_free(&known);
     return status;
 }
@@ -166,7 +167,8 @@ static enum status gather_members(const struct comm *parent, const struct member
     comm->size = 0;
     for (int r = 0; r < parent->size; r++) {
         if (!all[r].fine)
-            return status_rank(FAIL(STATUS_NOMEM, "rank %d has no memory for a group", parent->ranks[r]), parent->ranks[r]);
+            return status_rank(FAIL(STATUS_NOMEM, "rank %d has no memory for a group", parent->ranks[r]),
+                               parent->ranks[r]);
         if (all[r].color != all[parent->rank].color)
             continue;
         order[comm->size++] = (struct order){.key = all[r].key, .parent_rank = r};

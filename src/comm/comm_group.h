@@ -12,7 +12,15 @@ enum {
 };
 
 /* What messages of different kinds carry in the low eight bits of their tag; the group's context stands above. */
-enum group_op { GROUP_SHARE, GROUP_BARRIER, GROUP_ALLTOALL, GROUP_ALLGATHER, GROUP_REDUCE, GROUP_SENDRECV, GROUP_BCAST };
+enum group_op {
+    GROUP_SHARE,
+    GROUP_BARRIER,
+    GROUP_ALLTOALL,
+    GROUP_ALLGATHER,
+    GROUP_REDUCE,
+    GROUP_SENDRECV,
+    GROUP_BCAST
+};
 
 struct comm_job { /* shared by all groups of a job */
     struct boot *boot;
@@ -26,14 +34,14 @@ struct comm_job { /* shared by all groups of a job */
 struct comm {
     struct comm_job *job;
     int rank, size;
-    int *ranks;                 /* job rank of each of the group's */
+    int *ranks; /* job rank of each of the group's */
     int context;
-    int64_t after_us;           /* deadline of an operation, from its start */
-    struct dev_queue *queue;    /* for operations without the caller's */
-    char *slots;                /* device memory, size + 1 slots of GROUP_SLOT_BYTES: all ranks', then this one's */
-    char *shared;               /* the same in host memory */
+    int64_t after_us;        /* deadline of an operation, from its start */
+    struct dev_queue *queue; /* for operations without the caller's */
+    char *slots;             /* device memory, size + 1 slots of GROUP_SLOT_BYTES: all ranks', then this one's */
+    char *shared;            /* the same in host memory */
     struct transport_xfer *sends, *recvs; /* room for one of each per rank */
-    const void **sources;       /* room for one per rank */
+    const void **sources;                 /* room for one per rank */
 };
 
 static inline struct transport_xfer group_xfer(const struct comm *comm, enum group_op op, int rank, const void *data,
@@ -44,8 +52,10 @@ static inline struct transport_xfer group_xfer(const struct comm *comm, enum gro
         const void *in;
         void *out;
     } both = {.in = data};
-    return (struct transport_xfer){
-        .peer = comm->ranks[rank], .tag = (uint32_t)comm->context << 8 | (uint32_t)op, .data = both.out, .bytes = bytes};
+    return (struct transport_xfer){.peer = comm->ranks[rank],
+                                   .tag = (uint32_t)comm->context << 8 | (uint32_t)op,
+                                   .data = both.out,
+                                   .bytes = bytes};
 }
 
 /* The first nsends of comm->sends and nrecvs of comm->recvs. */

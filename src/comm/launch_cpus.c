@@ -10,10 +10,7 @@
 enum { CPUS_MAX = 16384, SET_BYTES = CPUS_MAX / 8 };
 
 struct launch_cpus {
-    union {
-        cpu_set_t first; /* the macros want this type; the set is larger */
-        unsigned char bytes[SET_BYTES];
-    } set;
+    cpu_set_t set[SET_BYTES / sizeof(cpu_set_t)]; /* one set of CPUS_MAX */
 };
 
 /* A number, moving *text behind it; -1 when there is none or it is beyond any CPU. */
@@ -40,7 +37,7 @@ static bool parse(const char *list, struct launch_cpus *out)
         if (from < 0 || to < from)
             return false;
         for (int cpu = from; cpu <= to; cpu++)
-            CPU_SET_S((size_t)cpu, SET_BYTES, &out->set.first);
+            CPU_SET_S((size_t)cpu, SET_BYTES, out->set);
         if (*p == '\0')
             return true;
         if (*p != ',')
@@ -53,7 +50,7 @@ enum status launch_cpus_save(struct launch_cpus **out)
     struct launch_cpus *saved = calloc(1, sizeof *saved);
     if (!saved)
         return FAIL(STATUS_NOMEM, "out of memory for a set of CPUs");
-    if (sched_getaffinity(0, SET_BYTES, &saved->set.first) != 0) {
+    if (sched_getaffinity(0, SET_BYTES, saved->set) != 0) {
         free(saved);
         return FAIL(STATUS_MACHINE, "the CPUs of this process cannot be read: %s", strerror(errno));
     }
@@ -64,14 +61,14 @@ enum status launch_cpus_save(struct launch_cpus **out)
 void launch_cpus_restore(struct launch_cpus *saved)
 {
     if (saved)
-        sched_setaffinity(0, SET_BYTES, &saved->set.first);
+        sched_setaffinity(0, SET_BYTES, saved->set);
     free(saved);
 }
 
 enum status launch_cpus_bind(const char *list, const struct launch_cpus *saved)
 {
     if (!list || !list[0]) {
-        sched_setaffinity(0, SET_BYTES, &saved->set.first);
+        sched_setaffinity(0, SET_BYTES, saved->set);
         return STATUS_OK;
     }
     struct launch_cpus wanted, real;
@@ -79,9 +76,9 @@ enum status launch_cpus_bind(const char *list, const struct launch_cpus *saved)
         return HINT(FAIL(STATUS_USAGE, "'%s' is not a list of CPUs", list), "numbers and rising ranges, as in 0-3,8");
     /* The kernel quietly drops CPUs outside the cpuset, so look at what became of it. */
     memset(&real, 0, sizeof real);
-    if (sched_setaffinity(0, SET_BYTES, &wanted.set.first) != 0 ||
-        sched_getaffinity(0, SET_BYTES, &real.set.first) < 0 || memcmp(&wanted, &real, sizeof real) != 0) {
-        sched_setaffinity(0, SET_BYTES, &saved->set.first);
+    if (sched_setaffinity(0, SET_BYTES, wanted.set) != 0 || sched_getaffinity(0, SET_BYTES, real.set) < 0 ||
+        !CPU_EQUAL_S(SET_BYTES, wanted.set, real.set)) {
+        sched_setaffinity(0, SET_BYTES, saved->set);
         return HINT(FAIL(STATUS_USAGE, "a rank cannot be bound to CPUs %s here", list),
                     "use CPUs that are online and in this process's cpuset");
     }

@@ -28,8 +28,12 @@ static const char *value_of(const char *name)
 static enum status around(bool *found)
 {
     const char *present = NULL, *missing = NULL;
-    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++)
-        *(value_of(required[i]) ? &present : &missing) = required[i];
+    for (size_t i = 0; i < sizeof required / sizeof required[0]; i++) {
+        if (value_of(required[i]))
+            present = required[i];
+        else
+            missing = required[i];
+    }
     if (present && missing)
         return HINT(FAIL(STATUS_USAGE, "%s is set but %s is not", present, missing),
                     "set SPTUNE_RANK, SPTUNE_SIZE, SPTUNE_ROOT and SPTUNE_TOKEN, or none of them");

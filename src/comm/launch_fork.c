@@ -2,7 +2,8 @@
  *
  * The ranks form a process group of their own, so signals typed at a terminal or sent to the caller's group reach this
  * supervisor alone, which forwards each of them once. The group also holds whatever a rank starts; it is killed as a
- * whole at the end. No rank is reaped before all have ended: the group's id cannot be reused while its leader is a zombie.
+ * whole at the end. No rank is reaped before all have ended: the group's id cannot be reused while its leader is a
+ * zombie.
  *
  * Two things tell a rank that fails from a rank that ends: a page shared with the ranks, where each notes the order in
  * which it returned from rank_main (a rank that leaves through exit() or a crash does not), and its exit status.
@@ -29,8 +30,8 @@
 #include <unistd.h>
 
 enum {
-    TICK_MS = 100,             /* how late the grace period may be noticed */
-    SAME_SIGNAL_US = 100000,   /* `timeout` and shells signal a process and its group: that is one wish, not two */
+    TICK_MS = 100,           /* how late the grace period may be noticed */
+    SAME_SIGNAL_US = 100000, /* `timeout` and shells signal a process and its group: that is one wish, not two */
     EXIT_DIED = 4,
     EXIT_SIGNAL = 128,
 };
@@ -38,8 +39,8 @@ enum {
 struct rank {
     pid_t pid;
     bool ended;
-    bool killed;  /* by this supervisor */
-    int code;     /* exit code, when signal is 0 */
+    bool killed; /* by this supervisor */
+    int code;    /* exit code, when signal is 0 */
     int signal;
 };
 
@@ -54,12 +55,12 @@ struct job {
     struct notes *notes;
     pid_t supervisor, group;
     time_t started;
-    int64_t kill_ns;      /* end of the grace period */
-    bool killed;          /* it has passed, or the user insisted */
-    int first_dead;       /* rank that died of a signal nobody here sent */
-    int first_early;      /* rank that left without returning */
-    int forwarded;        /* last signal sent on to rank 0 */
-    int stopped_by;       /* signal that came twice */
+    int64_t kill_ns; /* end of the grace period */
+    bool killed;     /* it has passed, or the user insisted */
+    int first_dead;  /* rank that died of a signal nobody here sent */
+    int first_early; /* rank that left without returning */
+    int forwarded;   /* last signal sent on to rank 0 */
+    int stopped_by;  /* signal that came twice */
     int64_t signal_ns;
 };
 
@@ -205,7 +206,7 @@ static void suspend(const struct job *job)
     sigemptyset(&one);
     sigaddset(&one, SIGTSTP);
     kill(-job->group, SIGSTOP);
-    raise(SIGTSTP);
+    kill(getpid(), SIGTSTP);
     sigprocmask(SIG_UNBLOCK, &one, NULL); /* stops here until SIGCONT */
     sigprocmask(SIG_BLOCK, &one, NULL);
     kill(-job->group, SIGCONT);
@@ -227,6 +228,16 @@ static void supervise(struct job *job, const sigset_t *set)
     }
 }
 
+/* False when there is no such child. */
+static bool wait_for(pid_t pid)
+{
+    pid_t got;
+    do
+        got = waitpid(pid, NULL, 0);
+    while (got < 0 && errno == EINTR);
+    return got > 0;
+}
+
 /* Everything that is left of the group, adopted children of ranks too. */
 static void reap(const struct job *job)
 {
@@ -234,10 +245,10 @@ static void reap(const struct job *job)
         return;
     kill(-job->group, SIGKILL);
     for (int r = 0; r < job->size; r++)
-        while (job->ranks[r].pid > 0 && waitpid(job->ranks[r].pid, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    while (waitpid(-job->group, NULL, 0) > 0 || errno == EINTR)
-        continue;
+        if (job->ranks[r].pid > 0)
+            wait_for(job->ranks[r].pid);
+    for (bool more = true; more;)
+        more = wait_for(-job->group);
 }
 
 static void sweep(const struct job *job)
@@ -352,7 +363,12 @@ static void give_back(struct saved *saved)
 
 static enum status job_create(int n, struct job *job)
 {
-    *job = (struct job){.size = n, .supervisor = getpid(), .started = time(NULL), .kill_ns = INT64_MAX, .first_dead = -1, .first_early = -1};
+    *job = (struct job){.size = n,
+                        .supervisor = getpid(),
+                        .started = time(NULL),
+                        .kill_ns = INT64_MAX,
+                        .first_dead = -1,
+                        .first_early = -1};
     job->ranks = calloc((size_t)n, sizeof *job->ranks);
     void *shared = mmap(NULL, sizeof *job->notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     job->notes = shared == MAP_FAILED ? NULL : shared;

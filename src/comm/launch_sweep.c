@@ -1,8 +1,8 @@
 /* comm/launch_sweep.c -- remove segments whose makers are dead.
  *
- * A segment is made, and a moment later marked to vanish with its last user; a rank that is killed in between leaves it behind.
- * System V segments carry their maker's process id. Files in /dev/shm do not: one that has the name UCX gives, is ours, is new,
- * and that nobody has open (a write lease says so) has no user and cannot get one.
+ * A segment is made, and a moment later marked to vanish with its last user; a rank that is killed in between leaves it
+ * behind. System V segments carry their maker's process id. Files in /dev/shm do not: one that has the name UCX gives,
+ * is ours, is new, and that nobody has open (a write lease says so) has no user and cannot get one.
  */
 #include "comm/launch_sweep.h"
 #include "base/text.h"
@@ -33,7 +33,8 @@ static void sweep_sysv(const pid_t *pids, int n, time_t since)
         int id, maker;
         unsigned long users;
         long long changed;
-        if (sscanf(line, "%*d %d %*o %*u %d %*d %lu %*u %*u %*u %*u %*d %*d %lld", &id, &maker, &users, &changed) == 4 &&
+        if (sscanf(line, "%*d %d %*o %*u %d %*d %lu %*u %*u %*u %*u %*d %*d %lld", &id, &maker, &users, &changed) ==
+                4 &&
             users == 0 && changed >= since && is_one_of((pid_t)maker, pids, n))
             shmctl(id, IPC_RMID, NULL);
     }

@@ -1,4 +1,5 @@
-/* comm/reduce.c -- sums on the host, in pieces that stay in the first-level cache; other devices' memory is copied in and out. */
+/* comm/reduce.c -- sums on the host, in pieces that stay in the first-level cache; other devices' memory is copied in
+ * and out. */
 #include "comm/reduce.h"
 #include "base/clock.h"
 

@@ -1,9 +1,9 @@
 /* comm/transport_ucx.c -- UCX tagged messages: choose what carries them, connect, name it, take it down.
  *
- * Candidates are tried in order until one works on every rank: POSIX shared memory, System V shared memory, tcp. What is in
- * use is read from an endpoint after messages have really passed over it. Endpoints over shared memory have no error
- * handling (asking for it makes UCX fall back to tcp without a word); a dead peer is noticed by the bootstrap. Those
- * over tcp report it themselves.
+ * Candidates are tried in order until one works on every rank: POSIX shared memory, System V shared memory, tcp. What
+ * is in use is read from an endpoint after messages have really passed over it. Endpoints over shared memory have no
+ * error handling (asking for it makes UCX fall back to tcp without a word); a dead peer is noticed by the bootstrap.
+ * Those over tcp report it themselves.
  */
 #include "comm/transport_ucx.h"
 #include "base/clock.h"
@@ -119,12 +119,14 @@ static enum status open_worker(struct ucx *ucx, const struct candidate *candidat
     return explain(ucx, ucx->api->ucp_worker_create(ucx->context, &params, &ucx->worker), "creating a worker");
 }
 
-/* Everybody's address. Collective, so a rank that has none takes part with zero bytes, and fails with all others after it. */
+/* Everybody's address. Collective, so a rank that has none takes part with zero bytes, and fails with all others after
+ * it. */
 static enum status exchange_addresses(struct ucx *ucx)
 {
     ucp_address_t *mine = NULL;
     size_t bytes = 0;
-    enum status status = explain(ucx, ucx->api->ucp_worker_get_address(ucx->worker, &mine, &bytes), "reading an address");
+    enum status status =
+        explain(ucx, ucx->api->ucp_worker_get_address(ucx->worker, &mine, &bytes), "reading an address");
     enum status sent = boot_allgatherv(ucx->boot, mine, mine ? bytes : 0, &ucx->addresses, ucx->address_bytes,
                                        clock_deadline(BOOT_DEADLINE_US));
     if (mine)
@@ -159,7 +161,8 @@ enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out)
             .err_mode = ucx->watch_peers ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
             .err_handler = {.cb = on_peer_failure, .arg = ucx},
         };
-        TRY(status_rank(explain(ucx, ucx->api->ucp_ep_create(ucx->worker, &params, &ucx->ep[peer]), "connecting"), peer));
+        TRY(status_rank(explain(ucx, ucx->api->ucp_ep_create(ucx->worker, &params, &ucx->ep[peer]), "connecting"),
+                        peer));
     }
     *out = ucx->ep[peer];
     return STATUS_OK;
@@ -207,7 +210,8 @@ static enum status exchange_probe(struct ucx *ucx, unsigned char *host, void *ou
     TRY(dev_sync(ucx->queue, deadline_ns));
     for (size_t i = 0; i < PROBE_BYTES; i++)
         if (host[i] != probe_byte(from, i))
-            return status_rank(FAIL(STATUS_MACHINE, "UCX delivered wrong data from rank %d at byte %zu", from, i), from);
+            return status_rank(FAIL(STATUS_MACHINE, "UCX delivered wrong data from rank %d at byte %zu", from, i),
+                               from);
     return name_in_use(ucx, to);
 }
 
@@ -271,8 +275,8 @@ static bool disconnect(struct ucx *ucx)
     return boot_barrier(ucx->boot, deadline_ns) == STATUS_OK && closed;
 }
 
-/* What a failure leaves behind is not for UCX to clean up: it asserts that nothing is under way. It stays until the process
- * ends, which is soon, with everything that UCX may still point to. */
+/* What a failure leaves behind is not for UCX to clean up: it asserts that nothing is under way. It stays until the
+ * process ends, which is soon, with everything that UCX may still point to. */
 struct leftover {
     struct leftover *next;
     ucp_worker_h worker;
@@ -316,7 +320,8 @@ static void take_down(struct ucx *ucx, bool clean)
         ucx->api->ucp_cleanup(ucx->context);
     ucx->worker = NULL;
     ucx->context = NULL;
-    memset(ucx->ep, 0, (size_t)ucx->size * sizeof *ucx->ep);
+    for (int r = 0; r < ucx->size; r++)
+        ucx->ep[r] = NULL;
     free(ucx->addresses);
     ucx->addresses = NULL;
     ucx->closing = ucx->broken = false;
@@ -338,8 +343,8 @@ static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, c
     int n = choose(paths, prefer, candidates);
     if (paths->why[0] && n > 0)
         log_info("ucx: %s; trying %s", paths->why, candidates[0]->name);
-    enum status status = HINT(FAIL(STATUS_ABSENT, "these ranks share no memory: %s", paths->why),
-                              "leave the choice to UCX, or use tcp");
+    enum status status =
+        HINT(FAIL(STATUS_ABSENT, "these ranks share no memory: %s", paths->why), "leave the choice to UCX, or use tcp");
     for (int i = 0; i < n; i++) {
         status = try_candidate(ucx, candidates[i]);
         if (status == STATUS_OK || job_is_over(ucx))

@@ -1,8 +1,8 @@
 /* comm/transport_ucx.h -- the UCX transport, and what its files share.
  *
- * UCX is loaded when the first job opens it, not linked: its constructors read the environment, install signal handlers and
- * a log on stdout the moment the library is there. So defaults can be set first, and neither the supervisor nor the verbs
- * that move no data ever hold it.
+ * UCX is loaded when the first job opens it, not linked: its constructors read the environment, install signal handlers
+ * and a log on stdout the moment the library is there. So defaults can be set first, and neither the supervisor nor the
+ * verbs that move no data ever hold it.
  */
 #ifndef SPTUNE_COMM_TRANSPORT_UCX_H
 #define SPTUNE_COMM_TRANSPORT_UCX_H
@@ -15,29 +15,29 @@
 
 extern const struct transport transport_ucx;
 
-#define UCX_FUNCTIONS(X)                                                                 \
-    X(ucp_get_version)                                                                   \
-    X(ucp_get_version_string)                                                            \
-    X(ucp_config_read)                                                                   \
-    X(ucp_config_modify)                                                                 \
-    X(ucp_config_release)                                                                \
-    X(ucp_init_version)                                                                  \
-    X(ucp_cleanup)                                                                       \
-    X(ucp_worker_create)                                                                 \
-    X(ucp_worker_destroy)                                                                \
-    X(ucp_worker_get_address)                                                            \
-    X(ucp_worker_release_address)                                                        \
-    X(ucp_worker_progress)                                                               \
-    X(ucp_worker_flush_nbx)                                                              \
-    X(ucp_ep_create)                                                                     \
-    X(ucp_ep_close_nbx)                                                                  \
-    X(ucp_ep_print_info)                                                                 \
-    X(ucp_tag_send_nbx)                                                                  \
-    X(ucp_tag_recv_nbx)                                                                  \
-    X(ucp_request_check_status)                                                          \
-    X(ucp_request_cancel)                                                                \
-    X(ucp_request_free)                                                                  \
-    X(ucs_status_string)                                                                 \
+#define UCX_FUNCTIONS(X)                                                                                               \
+    X(ucp_get_version)                                                                                                 \
+    X(ucp_get_version_string)                                                                                          \
+    X(ucp_config_read)                                                                                                 \
+    X(ucp_config_modify)                                                                                               \
+    X(ucp_config_release)                                                                                              \
+    X(ucp_init_version)                                                                                                \
+    X(ucp_cleanup)                                                                                                     \
+    X(ucp_worker_create)                                                                                               \
+    X(ucp_worker_destroy)                                                                                              \
+    X(ucp_worker_get_address)                                                                                          \
+    X(ucp_worker_release_address)                                                                                      \
+    X(ucp_worker_progress)                                                                                             \
+    X(ucp_worker_flush_nbx)                                                                                            \
+    X(ucp_ep_create)                                                                                                   \
+    X(ucp_ep_close_nbx)                                                                                                \
+    X(ucp_ep_print_info)                                                                                               \
+    X(ucp_tag_send_nbx)                                                                                                \
+    X(ucp_tag_recv_nbx)                                                                                                \
+    X(ucp_request_check_status)                                                                                        \
+    X(ucp_request_cancel)                                                                                              \
+    X(ucp_request_free)                                                                                                \
+    X(ucs_status_string)                                                                                               \
     X(ucs_global_opts_set_value)
 
 struct ucx_api {
@@ -46,8 +46,8 @@ struct ucx_api {
 #undef UCX_FIELD
 };
 
-/* The loaded library, the same for the whole process; STATUS_ABSENT when it is not installed or too old. Only a speaking rank
- * lets UCX print warnings. */
+/* The loaded library, the same for the whole process; STATUS_ABSENT when it is not installed or too old. Only a
+ * speaking rank lets UCX print warnings. */
 enum status ucx_load(bool speaking, const struct ucx_api **out);
 
 /* What works between all ranks of the job, found out by doing it. */
@@ -78,17 +78,17 @@ struct ucx { /* the state of an open transport */
     bool one_host;
     ucp_context_h context;
     ucp_worker_h worker;
-    char **address;          /* of each rank's worker, into `addresses` */
+    char **address; /* of each rank's worker, into `addresses` */
     size_t *address_bytes;
     char *addresses;
-    ucp_ep_h *ep;            /* created at first use */
-    bool watch_peers;        /* endpoints report the death of their peer (tcp); shared memory never does */
-    int dead_peer;           /* rank whose endpoint broke, -1 none */
+    ucp_ep_h *ep;     /* created at first use */
+    bool watch_peers; /* endpoints report the death of their peer (tcp); shared memory never does */
+    int dead_peer;    /* rank whose endpoint broke, -1 none */
     bool closing;
     struct ucx_slot *slots;
     size_t slots_cap;
     int pending;
-    bool broken;             /* messages are left over from a failure: nothing can match any more */
+    bool broken; /* messages are left over from a failure: nothing can match any more */
     struct status_message why;
     char in_use[64];
 };

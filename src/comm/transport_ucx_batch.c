@@ -1,8 +1,8 @@
 /* comm/transport_ucx_batch.c -- messages posted together and completed together.
  *
  * All receives are posted first, then sends, starting behind this rank so that no peer is everybody's first target. The
- * tag carries the caller's tag and the source rank; UCX keeps the order of equal tags between two ranks. After a failure with
- * messages under way the transport is broken: what arrives late must not be taken for something newer.
+ * tag carries the caller's tag and the source rank; UCX keeps the order of equal tags between two ranks. After a
+ * failure with messages under way the transport is broken: what arrives late must not be taken for something newer.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -14,10 +14,10 @@
 #include <time.h>
 
 enum {
-    SPINS = 200,            /* looks without a pause: a few microseconds, the time of a message */
-    YIELDS = 4000,          /* then with sched_yield: another rank may need this CPU */
+    SPINS = 200,   /* looks without a pause: a few microseconds, the time of a message */
+    YIELDS = 4000, /* then with sched_yield: another rank may need this CPU */
     SLEEP_NS = 50000,
-    CLOCK_EVERY = 32,       /* looks between two looks at the clock */
+    CLOCK_EVERY = 32, /* looks between two looks at the clock */
     CANCEL_US = 100 * 1000,
     VERDICT_US = 1000 * 1000,
 };
@@ -220,8 +220,8 @@ static enum status check_slots(struct ucx *ucx, int count)
     for (int i = 0; i < count; i++) {
         const struct ucx_slot *slot = &ucx->slots[i];
         if (slot->status == UCS_ERR_MESSAGE_TRUNCATED)
-            return status_rank(FAIL(STATUS_MACHINE, "rank %d sent more than the %zu bytes that rank %d expects", slot->peer,
-                                    slot->bytes, ucx->rank),
+            return status_rank(FAIL(STATUS_MACHINE, "rank %d sent more than the %zu bytes that rank %d expects",
+                                    slot->peer, slot->bytes, ucx->rank),
                                slot->peer);
         if (slot->status != UCS_OK)
             return await_verdict(ucx, slot->peer, ucx->api->ucs_status_string(slot->status));
@@ -233,8 +233,8 @@ static enum status check_slots(struct ucx *ucx, int count)
     return STATUS_OK;
 }
 
-/* Nothing of this batch may touch the caller's memory afterwards. Receives can be cancelled; sends get a moment, and what is
- * left of them is never progressed again. */
+/* Nothing of this batch may touch the caller's memory afterwards. Receives can be cancelled; sends get a moment, and
+ * what is left of them is never progressed again. */
 static void cancel_all(struct ucx *ucx, int count)
 {
     int64_t deadline_ns = clock_deadline(CANCEL_US);

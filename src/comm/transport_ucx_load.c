@@ -34,11 +34,11 @@ static void set_defaults(bool speaking)
 static enum status resolve(void *library, struct ucx_api *api)
 {
     void *symbol;
-#define UCX_RESOLVE(name)                                                                \
-    symbol = dlsym(library, #name);                                                      \
-    if (!symbol)                                                                         \
-        return HINT(FAIL(STATUS_ABSENT, "%s has no function %s", UCX_LIBRARY, #name),    \
-                    "install UCX %d.%d or newer", UCP_API_MAJOR, UCP_API_MINOR);         \
+#define UCX_RESOLVE(name)                                                                                              \
+    symbol = dlsym(library, #name);                                                                                    \
+    if (!symbol)                                                                                                       \
+        return HINT(FAIL(STATUS_ABSENT, "%s has no function %s", UCX_LIBRARY, #name), "install UCX %d.%d or newer",    \
+                    UCP_API_MAJOR, UCP_API_MINOR);                                                                     \
     memcpy(&api->name, &symbol, sizeof symbol);
     UCX_FUNCTIONS(UCX_RESOLVE)
 #undef UCX_RESOLVE

@@ -1,8 +1,8 @@
 /* comm/transport_ucx_probe.c -- which ways of moving bytes work between these ranks, found out by using them.
  *
  * UCX trusts what it sees in its own process: a small /dev/shm ends in SIGBUS, a /proc that is not shared in a failing
- * connection, a forbidden process_vm_readv in an abort, all in the middle of a run. So each rank offers a segment of each
- * kind, as large as UCX will need and made the way UCX makes it, and its right-hand neighbour reads from it.
+ * connection, a forbidden process_vm_readv in an abort, all in the middle of a run. So each rank offers a segment of
+ * each kind, as large as UCX will need and made the way UCX makes it, and its right-hand neighbour reads from it.
  */
 #include "base/clock.h"
 #include "base/text.h"
@@ -28,9 +28,9 @@ struct offer { /* to the other ranks */
     uint64_t secret;
     uint64_t address; /* of a copy of the secret in this process */
     int32_t pid;
-    int32_t fd;       /* of a POSIX segment, -1 none */
-    int32_t shmid;    /* of a System V segment, -1 none */
-    char why[96];     /* why there is none */
+    int32_t fd;    /* of a POSIX segment, -1 none */
+    int32_t shmid; /* of a System V segment, -1 none */
+    char why[96];  /* why there is none */
 };
 
 struct found { /* by the reader */
@@ -133,8 +133,8 @@ static struct found look(const struct offer *offers, int rank, int size)
     if (from->fd < 0)
         text_print(found.why, sizeof found.why, "%s (rank %d)", from->why, (rank + size - 1) % size);
     else
-        text_print(found.why, sizeof found.why, "rank %d cannot map /proc/%d/fd/%d of rank %d", rank, from->pid, from->fd,
-                   (rank + size - 1) % size);
+        text_print(found.why, sizeof found.why, "rank %d cannot map /proc/%d/fd/%d of rank %d", rank, from->pid,
+                   from->fd, (rank + size - 1) % size);
     return found;
 }
 

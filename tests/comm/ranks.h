@@ -1,7 +1,7 @@
 /* tests/comm/ranks.h -- run forked ranks from a cmocka test, and see that nothing of them stays.
  *
- * cmocka's assertions jump back to its runner, which in a rank would run the remaining tests there. Ranks use RANK_TRY and
- * RANK_CHECK: they say what failed, note it on the board, and return RANK_FAILED.
+ * cmocka's assertions jump back to its runner, which in a rank would run the remaining tests there. Ranks use RANK_TRY
+ * and RANK_CHECK: they say what failed, note it on the board, and return RANK_FAILED.
  */
 #ifndef SPTUNE_TESTS_COMM_RANKS_H
 #define SPTUNE_TESTS_COMM_RANKS_H
@@ -21,24 +21,24 @@
 
 enum { RANK_FAILED = 99, RANKS_MAX = 16 };
 
-#define RANK_CHECK(condition)                                                            \
-    do {                                                                                 \
-        if (!(condition)) {                                                              \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);    \
-            board->failed = 1;                                                           \
-            return RANK_FAILED;                                                          \
-        }                                                                                \
+#define RANK_CHECK(condition)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
+            board->failed = 1;                                                                                         \
+            return RANK_FAILED;                                                                                        \
+        }                                                                                                              \
     } while (0)
 
-#define RANK_TRY(expr)                                                                   \
-    do {                                                                                 \
-        if ((expr) != STATUS_OK) {                                                       \
-            const struct status_message *message_ = status_last();                       \
-            fprintf(stderr, "%s:%d: %s: %s (%s, %s)\n", __FILE__, __LINE__, #expr, message_->what,    \
-                    message_->hint, message_->source);                                   \
-            board->failed = 1;                                                           \
-            return RANK_FAILED;                                                          \
-        }                                                                                \
+#define RANK_TRY(expr)                                                                                                 \
+    do {                                                                                                               \
+        if ((expr) != STATUS_OK) {                                                                                     \
+            const struct status_message *message_ = status_last();                                                     \
+            fprintf(stderr, "%s:%d: %s: %s (%s, %s)\n", __FILE__, __LINE__, #expr, message_->what, message_->hint,     \
+                    message_->source);                                                                                 \
+            board->failed = 1;                                                                                         \
+            return RANK_FAILED;                                                                                        \
+        }                                                                                                              \
     } while (0)
 
 /* What ranks leave for the test to look at: one page shared by all. */
@@ -52,8 +52,8 @@ struct board {
 };
 extern struct board *board;
 
-/* launch_fork, then: no check in a rank failed, no process of it, no open file here, no segment in /dev/shm or System V memory is left. Fails the test
- * otherwise. */
+/* launch_fork, then: no check in a rank failed, no process of it, no open file here, no segment in /dev/shm or System V
+ * memory is left. Fails the test otherwise. */
 struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg);
 /* The same, and every rank has returned 0. */
 void ranks_pass(int n, launch_rank_main rank_main, void *arg);

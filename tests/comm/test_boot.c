@@ -230,7 +230,7 @@ static void test_agree(void **state)
 
 struct ending {
     int victim;
-    int how; /* 0: SIGKILL, 1: exit without a word, 2: abort, 3: a clean close */
+    int how;  /* 0: SIGKILL, 1: exit without a word, 2: abort, 3: a clean close */
     int wait; /* 0: barrier, 1: polling, 2: broadcast from the victim */
 };
 
@@ -652,8 +652,18 @@ static void test_by_address(void **state)
 static void test_bad_address(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", ":", ":1", "a:", "localhost", "localhost:x", "localhost:99999999",
-                                      "localhost:0", "localhost:-1", "localhost: 1", "[::1", "[]:1"};
+    static const char *const bad[] = {"",
+                                      ":",
+                                      ":1",
+                                      "a:",
+                                      "localhost",
+                                      "localhost:x",
+                                      "localhost:99999999",
+                                      "localhost:0",
+                                      "localhost:-1",
+                                      "localhost: 1",
+                                      "[::1",
+                                      "[]:1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         for (int rank = 0; rank < 2; rank++) {
             struct launch launch = {.rank = rank, .size = 2, .listen_fd = -1};
@@ -709,15 +719,15 @@ static void test_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_carry),        cmocka_unit_test(test_barrier_holds),
-        cmocka_unit_test(test_run_ahead),    cmocka_unit_test(test_agree),
-        cmocka_unit_test(test_death),        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_clean_close),  cmocka_unit_test(test_close_is_no_death),
-        cmocka_unit_test(test_last_answer),  cmocka_unit_test(test_late),
-        cmocka_unit_test(test_absent),       cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_nonsense),
-        cmocka_unit_test(test_version),      cmocka_unit_test(test_by_address),
-        cmocka_unit_test(test_bad_address),  cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_carry),       cmocka_unit_test(test_barrier_holds),
+        cmocka_unit_test(test_run_ahead),   cmocka_unit_test(test_agree),
+        cmocka_unit_test(test_death),       cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_clean_close), cmocka_unit_test(test_close_is_no_death),
+        cmocka_unit_test(test_last_answer), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_absent),      cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_version),     cmocka_unit_test(test_by_address),
+        cmocka_unit_test(test_bad_address), cmocka_unit_test(test_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* tests/comm/test_comm.c -- collectives and groups: every byte carries where it comes from, and must arrive exactly there. */
+/* tests/comm/test_comm.c -- collectives and groups: every byte carries where it comes from, and must arrive exactly
+ * there. */
 #include "base/rng.h"
 #include "ranks.h"
 
@@ -478,7 +479,8 @@ static int misuse(const struct launch *launch, void *arg)
     RANK_CHECK(comm_allreduce(side.comm, &byte, -1, DTYPE_FP32, &byte, NULL) == STATUS_USAGE);
     RANK_CHECK(comm_allreduce(side.comm, &byte, INT64_MAX, DTYPE_FP32, &byte, NULL) == STATUS_USAGE);
     RANK_CHECK(comm_reduce_scatter(side.comm, &byte, &byte, INT64_MAX / 4, DTYPE_BF16, &byte, NULL) == STATUS_USAGE);
-    RANK_CHECK(comm_allreduce_scratch(side.comm, 0, DTYPE_FP32) == 0 && comm_allreduce_scratch(side.comm, -3, DTYPE_FP32) == 0);
+    RANK_CHECK(comm_allreduce_scratch(side.comm, 0, DTYPE_FP32) == 0 &&
+               comm_allreduce_scratch(side.comm, -3, DTYPE_FP32) == 0);
     int code = do_alltoall(side.comm, side.queue, 100, 1); /* none of that did any harm */
     comm_close(NULL);
     side_close(&side);
@@ -491,7 +493,8 @@ static void test_misuse(void **state)
     ranks_pass(3, misuse, NULL);
 }
 
-/* Rank 2 does not come. Everybody names it or a rank that waits for it, by its own deadline or by the word of the first. */
+/* Rank 2 does not come. Everybody names it or a rank that waits for it, by its own deadline or by the word of the
+ * first. */
 static int be_late(const struct launch *launch, void *arg)
 {
     bool barrier = *(const int *)arg;
@@ -562,11 +565,16 @@ static void test_sizes_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_collectives_tcp),
-        cmocka_unit_test(test_collectives_sysv), cmocka_unit_test(test_barrier_holds),
-        cmocka_unit_test(test_members),         cmocka_unit_test(test_random_groups),
-        cmocka_unit_test(test_groups_do_not_mix), cmocka_unit_test(test_many_groups),
-        cmocka_unit_test(test_misuse),          cmocka_unit_test(test_late),
+        cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_collectives_tcp),
+        cmocka_unit_test(test_collectives_sysv),
+        cmocka_unit_test(test_barrier_holds),
+        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_random_groups),
+        cmocka_unit_test(test_groups_do_not_mix),
+        cmocka_unit_test(test_many_groups),
+        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_late),
         cmocka_unit_test(test_sizes_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* tests/comm/test_death.c -- a rank is killed at a random moment: everybody else ends by itself, naming it; nothing stays.
+/* tests/comm/test_death.c -- a rank is killed at a random moment: everybody else ends by itself, naming it; nothing
+ * stays.
  *
  * SPTUNE_SOAK=n makes n times as many runs.
  */

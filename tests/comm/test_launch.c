@@ -131,10 +131,9 @@ static void test_fork_codes(void **state)
     static const struct {
         int codes[3], exit_code, failed;
     } cases[] = {
-        {{0, 0, 0}, 0, -1},
-        {{2, 2, 2}, 2, -1},   /* agreed */
-        {{3, 0, 0}, 3, 2},    /* rank 2 left first, unlike rank 0 */
-        {{0, 0, 7}, 7, 2},    /* rank 0 does not know */
+        {{0, 0, 0}, 0, -1}, {{2, 2, 2}, 2, -1}, /* agreed */
+        {{3, 0, 0}, 3, 2},                      /* rank 2 left first, unlike rank 0 */
+        {{0, 0, 7}, 7, 2},                      /* rank 0 does not know */
         {{0, 5, 7}, 7, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -350,7 +349,8 @@ static int must_not_run(const struct launch *launch, void *arg)
 static void test_fork_binding_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"x", "1-", "3-1", "0,,1", "0-", ",", " 0", "16383", "99999999999999999999", "-1", "0;1"};
+    static const char *const bad[] = {"x",  "1-", "3-1", "0,,1", "0-", ",", " 0", "16383", "99999999999999999999",
+                                      "-1", "0;1"};
     atomic_int *ran = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(ran != MAP_FAILED);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

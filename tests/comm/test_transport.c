@@ -99,7 +99,8 @@ static int count_connections(void)
     return n;
 }
 
-/* With tcp, everything passes the loopback interface; with shared memory, a rank has no connection beside the bootstrap's. */
+/* With tcp, everything passes the loopback interface; with shared memory, a rank has no connection beside the
+ * bootstrap's. */
 static int name_is_true(const struct launch *launch, void *arg)
 {
     const char *prefer = arg;
@@ -287,8 +288,9 @@ static int forbid_reading_others(void)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 ? 0
-                                                                                                                   : errno;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0
+               ? 0
+               : errno;
 }
 
 static int run_without_cma(const struct launch *launch, void *arg)
@@ -444,11 +446,19 @@ static void test_compute_after_sending(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lanes),     cmocka_unit_test(test_table),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_alone),     cmocka_unit_test(test_two_at_once), cmocka_unit_test(test_user_tls),
-        cmocka_unit_test(test_user_tls_wrong), cmocka_unit_test(test_small_dev_shm),
-        cmocka_unit_test(test_without_cma), cmocka_unit_test(test_apart),     cmocka_unit_test(test_order),
-        cmocka_unit_test(test_leave),     cmocka_unit_test(test_compute_after_sending),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_user_tls),
+        cmocka_unit_test(test_user_tls_wrong),
+        cmocka_unit_test(test_small_dev_shm),
+        cmocka_unit_test(test_without_cma),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_compute_after_sending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,8 @@ static void test_garbled(void **state)
     static const struct {
         size_t at;
         unsigned char byte;
-    } bad[] = {{0, 'G'}, {3, 0}, {4, WIRE_VERSION + 1}, {5, 0}, {5, WIRE_TYPES}, {5, 255}, {16, 0x80}, {19, 1}, {20, 0x7f}};
+    } bad[] = {{0, 'G'}, {3, 0},    {4, WIRE_VERSION + 1}, {5, 0}, {5, WIRE_TYPES}, {5, 255}, {16, 0x80},
+               {19, 1},  {20, 0x7f}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         unsigned char raw[128];
         size_t n = pack(raw, WIRE_GIVE, 0, "");
