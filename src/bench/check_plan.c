@@ -6,13 +6,11 @@
 #include "bench/check_parts.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/text.h"
 #include "bench/data.h"
 #include "bench/group.h"
 #include "bench/spot.h"
 #include "bench/subject.h"
-#include "kernels/attention_mask.h"
 #include "sp/exec.h"
 
 #include <stdlib.h>
@@ -155,48 +153,29 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
     const struct attention_shape *s = &t->shape;
     const struct exec_tensors *x = exec_tensors(t->exec);
     struct oracle_source source = spot_source(&t->spot);
-    struct attention_segment seg = attention_segment_get(s, segment);
-    struct attention_range heads = attention_heads_of(s, kv);
+    struct oracle_truth truth;
     int dim = s->head_dim, dim_v = s->head_dim_v;
-    int64_t n = seg.seq_q * (heads.end - heads.first), each = 2 * (dim + dim_v);
-    struct oracle_query *queries = NULL;
-    struct oracle_keys keys = {0};
-    double *rows = NULL;
-    enum status status = mem_alloc((size_t)n * sizeof *queries, "queries of a check", (void **)&queries);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(n * each) * sizeof *rows, "rows of a check", (void **)&rows);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(seg.seq_k * 2 * dim) * sizeof *rows, "dk of a check", (void **)&keys.dk);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(seg.seq_k * 2 * dim_v) * sizeof *rows, "dv of a check", (void **)&keys.dv);
-    for (int64_t a = 0; a < n && status == STATUS_OK; a++)
-        queries[a] = (struct oracle_query){.i = a % seg.seq_q, .head = (int)(heads.first + a / seg.seq_q),
-                                           .o = rows + a * each, .dq = rows + a * each + 2 * dim_v};
-    if (status == STATUS_OK)
-        status = oracle_run(s, &source, segment, kv, queries, n, &keys, &t->scale);
-    if (status == STATUS_OK)
-        oracle_keys_round(s, seg.seq_k, s->dtype, &keys);
-    for (int64_t a = 0; a < n && status == STATUS_OK; a++) {
-        const struct oracle_query *q = &queries[a];
-        int64_t token = attention_q_token(s, &seg, q->i);
+    enum status status = oracle_truth_make(s, &source, segment, kv, &truth, &t->scale);
+    for (int64_t a = 0; a < truth.n && status == STATUS_OK; a++) {
+        const struct oracle_query *q = &truth.queries[a];
+        int64_t token = attention_q_token(s, &truth.segment, q->i);
         if (!is_here(t, token))
             continue;
         row_compare(t, ORACLE_O, x->o, row_at(t, token, s->heads, q->head, dim_v), dim_v, q->o, q->o + dim_v, token, q->head);
         row_compare(t, ORACLE_DQ, x->dq, row_at(t, token, s->heads, q->head, dim), dim, q->dq, q->dq + dim, token, q->head);
     }
-    for (int64_t j = 0; j < seg.seq_k && status == STATUS_OK; j++) {
-        int64_t token = attention_k_token(s, &seg, j);
+    int64_t seq_k = truth.segment.seq_k;
+    const double *dk = truth.keys.dk, *dv = truth.keys.dv;
+    for (int64_t j = 0; j < seq_k && status == STATUS_OK; j++) {
+        int64_t token = attention_k_token(s, &truth.segment, j);
         if (!is_here(t, token))
             continue;
-        row_compare(t, ORACLE_DK, x->dk, row_at(t, token, s->kv_heads, kv, dim), dim, keys.dk + j * dim,
-                    keys.dk + (seg.seq_k + j) * dim, token, kv);
-        row_compare(t, ORACLE_DV, x->dv, row_at(t, token, s->kv_heads, kv, dim_v), dim_v, keys.dv + j * dim_v,
-                    keys.dv + (seg.seq_k + j) * dim_v, token, kv);
+        row_compare(t, ORACLE_DK, x->dk, row_at(t, token, s->kv_heads, kv, dim), dim, dk + j * dim, dk + (seq_k + j) * dim, token,
+                    kv);
+        row_compare(t, ORACLE_DV, x->dv, row_at(t, token, s->kv_heads, kv, dim_v), dim_v, dv + j * dim_v,
+                    dv + (seq_k + j) * dim_v, token, kv);
     }
-    free(queries);
-    free(rows);
-    free(keys.dk);
-    free(keys.dv);
+    oracle_truth_free(&truth);
     return status;
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "kernels/attention_mask.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -282,10 +281,35 @@ enum status oracle_run(const struct attention_shape *shape, const struct oracle_
     return status;
 }
 
-void oracle_keys_round(const struct attention_shape *shape, int64_t seq_k, enum dtype dtype, struct oracle_keys *keys)
+enum status oracle_truth_make(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
+                              struct oracle_truth *out, struct oracle_scale *scale)
 {
-    round_plain(dtype, keys->dk + seq_k * shape->head_dim, seq_k * shape->head_dim);
-    round_plain(dtype, keys->dv + seq_k * shape->head_dim_v, seq_k * shape->head_dim_v);
+    struct attention_range heads = attention_heads_of(shape, kv);
+    int64_t dim = shape->head_dim, dim_v = shape->head_dim_v, each = 2 * (dim + dim_v);
+    *out = (struct oracle_truth){.segment = attention_segment_get(shape, segment), .kv = kv};
+    int64_t seq_q = out->segment.seq_q, seq_k = out->segment.seq_k;
+    out->n = seq_q * (heads.end - heads.first);
+    TRY(mem_alloc((size_t)out->n * sizeof *out->queries, "queries of a check", (void **)&out->queries));
+    TRY(mem_alloc((size_t)(out->n * each) * sizeof(double), "rows of a check", (void **)&out->rows));
+    TRY(mem_alloc((size_t)(seq_k * 2 * dim) * sizeof(double), "dk of a check", (void **)&out->keys.dk));
+    TRY(mem_alloc((size_t)(seq_k * 2 * dim_v) * sizeof(double), "dv of a check", (void **)&out->keys.dv));
+    for (int64_t a = 0; a < out->n; a++)
+        out->queries[a] = (struct oracle_query){.i = a % seq_q,
+                                                .head = (int)(heads.first + a / seq_q),
+                                                .o = out->rows + a * each,
+                                                .dq = out->rows + a * each + 2 * dim_v};
+    TRY(oracle_run(shape, source, segment, kv, out->queries, out->n, &out->keys, scale));
+    round_plain(shape->dtype, out->keys.dk + seq_k * dim, seq_k * dim);
+    round_plain(shape->dtype, out->keys.dv + seq_k * dim_v, seq_k * dim_v);
+    return STATUS_OK;
+}
+
+void oracle_truth_free(struct oracle_truth *truth)
+{
+    free(truth->queries);
+    free(truth->rows);
+    free(truth->keys.dk);
+    free(truth->keys.dv);
 }
 
 /* |a - b|, where equal infinities are equal. */

@@ -8,7 +8,7 @@
 #ifndef SPTUNE_BENCH_ORACLE_H
 #define SPTUNE_BENCH_ORACLE_H
 
-#include "kernels/attention.h"
+#include "kernels/attention_mask.h"
 
 enum oracle_tensor { ORACLE_Q, ORACLE_K, ORACLE_V, ORACLE_DO };
 
@@ -26,9 +26,9 @@ struct oracle_query {
     double *o, *dq; /* [2][head_dim_v], [2][head_dim]; dq NULL: forward only */
 };
 
-/* Of the keys of a segment: exact, then plain; what all queries asked for add. NULL: not wanted. */
+/* Of the keys of a segment: exact, then plain; what all queries asked for add, from zero. NULL: not wanted. */
 struct oracle_keys {
-    double *dk, *dv; /* [2][seq_k][head_dim], [2][seq_k][head_dim_v]; zeroed by the caller, rounded by oracle_keys_round */
+    double *dk, *dv; /* [2][seq_k][head_dim], [2][seq_k][head_dim_v] */
 };
 
 struct oracle_scale {
@@ -38,7 +38,19 @@ struct oracle_scale {
 /* n queries of one segment that use kv head `kv`. */
 enum status oracle_run(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
                        struct oracle_query *queries, int64_t n, struct oracle_keys *keys, struct oracle_scale *scale);
-void oracle_keys_round(const struct attention_shape *shape, int64_t seq_k, enum dtype dtype, struct oracle_keys *keys);
+
+/* All queries of a segment that use kv head `kv`, and its keys: what a tensor must hold there. */
+struct oracle_truth {
+    struct attention_segment segment;
+    int kv;
+    int64_t n;
+    struct oracle_query *queries; /* [n] */
+    struct oracle_keys keys;
+    double *rows;
+};
+enum status oracle_truth_make(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
+                              struct oracle_truth *out, struct oracle_scale *scale);
+void oracle_truth_free(struct oracle_truth *truth); /* also after a failure */
 
 double oracle_roundoff(enum dtype dtype); /* largest relative error of one rounding */
 

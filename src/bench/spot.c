@@ -6,7 +6,6 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "bench/data.h"
-#include "kernels/attention_mask.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -139,45 +138,24 @@ static enum status check_keys(const struct spot *spot, int64_t segment, int kv, 
 {
     const struct attention_shape *shape = spot->shape;
     struct oracle_source source = spot_source(spot);
-    struct attention_segment s = attention_segment_get(shape, segment);
-    struct attention_range heads = attention_heads_of(shape, kv);
-    int64_t n = s.seq_q * (heads.end - heads.first);
+    struct oracle_truth truth;
     int dim = shape->head_dim, dim_v = shape->head_dim_v;
-    struct oracle_query *queries = NULL;
-    struct oracle_keys keys = {0};
-    double *rows = NULL;
-    enum status status = mem_alloc((size_t)n * sizeof *queries, "queries of a check", (void **)&queries);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)n * 2 * (size_t)(dim + dim_v) * sizeof(double), "rows of a check", (void **)&rows);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(s.seq_k * dim) * 2 * sizeof(double), "gradients of a check", (void **)&keys.dk);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(s.seq_k * dim_v) * 2 * sizeof(double), "gradients of a check", (void **)&keys.dv);
-    for (int64_t a = 0; a < n && status == STATUS_OK; a++) {
-        queries[a].i = a % s.seq_q;
-        queries[a].head = (int)(heads.first + a / s.seq_q);
-        queries[a].o = rows + a * 2 * (dim + dim_v);
-        queries[a].dq = queries[a].o + 2 * dim_v;
-    }
-    if (status == STATUS_OK)
-        status = oracle_run(shape, &source, segment, kv, queries, n, &keys, scale);
-    if (status == STATUS_OK)
-        oracle_keys_round(shape, s.seq_k, shape->dtype, &keys);
-    for (int64_t j = 0; j < s.seq_k && status == STATUS_OK; j++) {
-        int64_t token = attention_k_token(shape, &s, j), at = here(spot, token) * shape->kv_heads + kv;
+    enum status status = oracle_truth_make(shape, &source, segment, kv, &truth, scale);
+    int64_t seq_k = truth.segment.seq_k;
+    const double *dk = truth.keys.dk, *dv = truth.keys.dv;
+    for (int64_t j = 0; j < seq_k && status == STATUS_OK; j++) {
+        int64_t token = attention_k_token(shape, &truth.segment, j);
         if (!is_here(spot, token))
             continue;
+        int64_t at = here(spot, token) * shape->kv_heads + kv;
         for (int t = 0; t < dim; t++)
-            oracle_compare(&errors[ORACLE_DK], (double)dtype_get(shape->dtype, spot->dk, at * dim + t), keys.dk[j * dim + t],
-                           keys.dk[(s.seq_k + j) * dim + t], token, kv);
+            oracle_compare(&errors[ORACLE_DK], (double)dtype_get(shape->dtype, spot->dk, at * dim + t), dk[j * dim + t],
+                           dk[(seq_k + j) * dim + t], token, kv);
         for (int t = 0; t < dim_v; t++)
-            oracle_compare(&errors[ORACLE_DV], (double)dtype_get(shape->dtype, spot->dv, at * dim_v + t),
-                           keys.dv[j * dim_v + t], keys.dv[(s.seq_k + j) * dim_v + t], token, kv);
+            oracle_compare(&errors[ORACLE_DV], (double)dtype_get(shape->dtype, spot->dv, at * dim_v + t), dv[j * dim_v + t],
+                           dv[(seq_k + j) * dim_v + t], token, kv);
     }
-    free(queries);
-    free(rows);
-    free(keys.dk);
-    free(keys.dv);
+    oracle_truth_free(&truth);
     return status;
 }
 
