@@ -149,7 +149,8 @@ static struct verdict why_lost(const struct request *request, const struct recom
         return verdict_no(RULE_MEASURE_FIRST, "%s is above 80 %%: a run must show that it fits", fill);
     if (row->tied)
         return verdict_no(RULE_TIED, "%s is the simpler plan, and their times do not differ for certain", other);
-    return verdict_no(RULE_SLOWER, "%.1f %% slower than %s%s", 100 * row->loses_by, other, row->timed ? "" : ", by estimate");
+    return verdict_no(RULE_SLOWER, "%.*f %% slower than %s%s", row->loses_hi - row->loses_lo < 0.02 ? 1 : 0, 100 * row->loses_by, other,
+                      row->timed ? "" : ", by estimate");
 }
 
 int candidates_choose(const struct request *request, struct candidates *candidates, const struct pool *pool,
@@ -170,7 +171,10 @@ int candidates_choose(const struct request *request, struct candidates *candidat
         struct recommend_candidate *row = &candidates->rows[i];
         if (!usable(row))
             continue;
+        struct stats_interval ratio = candidates_ratio(request, candidates, i, chosen, pool);
         row->loses_by = cost(request, row) / cost(request, &candidates->rows[chosen]) - 1;
+        row->loses_lo = ratio.lo - 1;
+        row->loses_hi = ratio.hi - 1;
         row->lost = i == chosen ? VERDICT_YES : why_lost(request, row, &candidates->rows[chosen], verdict);
     }
     *out_verdict = verdict;

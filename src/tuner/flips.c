@@ -88,7 +88,7 @@ static enum status decide(const struct search *search, const struct request *req
 static bool worth_saying(const struct recommendation *out, const struct recommend_candidate *now, const struct decision *then)
 {
     bool other = then->then.plan.sp != now->plan.sp, better_fit = then->fit < out->verdict;
-    if (!then->found || then->fit > out->verdict || out->nflips == RECOMMEND_FLIPS)
+    if (!then->found || then->fit > out->verdict || then->fit == WORK_DOES_NOT_FIT || out->nflips == RECOMMEND_FLIPS)
         return false;
     return better_fit || then->gain >= gain_worth_saying || (other && then->gain > 0);
 }
@@ -105,10 +105,10 @@ static enum status try_change(const struct search *search, const struct change *
         return STATUS_OK;
     struct recommend_flip *flip = &out->flips[out->nflips++];
     *flip = (struct recommend_flip){.then_plan = then.then.plan, .gain = then.gain, .peak_bytes = then.then.memory.peak_bytes,
-                                    .source = then.then.time.source};
+                                    .fit = then.fit, .source = then.then.time.source};
     text_print(flip->condition, sizeof flip->condition, "%s", change->text);
     text_print(flip->attention_class, sizeof flip->attention_class, "%s", then.then.attention_class);
-    if (then.fit != WORK_DOES_NOT_FIT && out->verdict == WORK_DOES_NOT_FIT && out->fits_if[0] == '\0')
+    if (out->verdict == WORK_DOES_NOT_FIT && out->fits_if[0] == '\0')
         text_print(out->fits_if, sizeof out->fits_if, "%s makes sp %d fit", change->text, then.then.plan.sp);
     return STATUS_OK;
 }
@@ -136,7 +136,7 @@ static void more_memory(const struct search *search, struct recommendation *out)
         return;
     struct recommend_flip *flip = &out->flips[out->nflips++];
     *flip = (struct recommend_flip){.then_plan = best->plan, .gain = gain, .peak_bytes = best->memory.peak_bytes,
-                                    .source = best->time.source};
+                                    .fit = WORK_FITS, .source = best->time.source};
     text_print(flip->condition, sizeof flip->condition, "--device-memory %lldGiB", (long long)room_for(best->memory.peak_bytes));
     text_print(flip->attention_class, sizeof flip->attention_class, "%s", best->attention_class);
 }
@@ -180,6 +180,14 @@ static void say_next(const struct search *search, struct recommendation *out)
         text_print(out->next_measurement, size, "the same on all %d processes: %d were here", r->world, r->ranks);
 }
 
+static int by_worth(const void *a, const void *b)
+{
+    const struct recommend_flip *x = a, *y = b;
+    if (x->fit != y->fit)
+        return x->fit < y->fit ? -1 : 1;
+    return (x->gain < y->gain) - (x->gain > y->gain);
+}
+
 enum status flips_find(struct search *search, struct recommendation *out)
 {
     struct request *request = NULL;
@@ -191,6 +199,7 @@ enum status flips_find(struct search *search, struct recommendation *out)
     free(request);
     TRY(status);
     more_memory(search, out);
+    qsort(out->flips, (size_t)out->nflips, sizeof out->flips[0], by_worth);
     say_what_fits(search, out);
     say_next(search, out);
     return STATUS_OK;

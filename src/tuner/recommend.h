@@ -33,6 +33,7 @@ struct recommend_candidate {
     enum work_fit fit;
     double tokens_per_s_per_device, lo, hi;
     double loses_by;              /* cost over that of the chosen one, minus 1; negative: faster, but see `lost` */
+    double loses_lo, loses_hi;    /* its 95 % interval, shared errors cancelled */
     struct verdict lost;          /* RULE_OK for the chosen one; slower, tied, memory, measure_first, ...; why it has no price */
     bool tied;                    /* with the best one: lost by the tie rule */
 };
@@ -41,8 +42,9 @@ struct recommend_flip {
     char condition[96]; /* "--loss fused" */
     struct plan then_plan;
     char attention_class[PLAN_NAME];
-    double gain;        /* tokens/s ratio minus 1 */
+    double gain;        /* speed then over speed now, minus 1 */
     int64_t peak_bytes;
+    enum work_fit fit;
     enum recommend_source source;
 };
 enum { RECOMMEND_FLIPS = 8, RECOMMEND_FILES = 12 };
@@ -60,7 +62,7 @@ struct recommendation {
     int native_best;                        /* best of our own harness when target differs, -1 */
     struct recommend_candidate native;      /* valid when native_best >= 0 */
     int nflips;
-    struct recommend_flip flips[RECOMMEND_FLIPS];
+    struct recommend_flip flips[RECOMMEND_FLIPS]; /* those that fit best first, then by gain */
     char next_measurement[160];             /* what single measurement would sharpen the answer, "" none */
     char fits_if[160];                      /* does_not_fit: what would make it fit */
     int checked, check_total;

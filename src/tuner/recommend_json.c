@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const verdicts[] = {"fits", "measure_first", "does_not_fit"};
@@ -16,9 +17,17 @@ static void set_int(json_t *object, const char *key, int64_t value)
     json_object_set_new(object, key, json_integer(value));
 }
 
+/* Names come from files and paths: bytes that are not UTF-8 must not lose the key. */
 static void set_text(json_t *object, const char *key, const char *value)
 {
-    json_object_set_new(object, key, json_string(value));
+    json_t *string = json_string(value);
+    char *copy = string == NULL ? strdup(value) : NULL;
+    if (copy != NULL) {
+        text_clean(copy);
+        string = json_string(copy);
+    }
+    free(copy);
+    json_object_set_new(object, key, string);
 }
 
 static void set_num(json_t *object, const char *key, double value)
@@ -210,6 +219,8 @@ static json_t *candidate_fields(const struct recommend_candidate *c, const char 
     json_object_set_new(o, "memory", memory_fields(c, r));
     set_text(o, "source", recommend_source_name(c->time.source));
     set_num(o, "loses_by", c->loses_by);
+    set_num(o, "loses_by_lo", c->loses_lo);
+    set_num(o, "loses_by_hi", c->loses_hi);
     json_object_set_new(o, "tied_with", c->tied ? json_string(chosen) : json_null());
     set_text(o, "rule", rule_code(c->lost.rule));
     set_text(o, "why", c->lost.why);
@@ -276,6 +287,7 @@ static json_t *flips(const struct recommendation *rec)
         json_object_set_new(o, "then_plan", plan_fields(&f->then_plan, f->attention_class, rec->request.world));
         set_num(o, "gain", f->gain);
         set_int(o, "peak_bytes", f->peak_bytes);
+        set_text(o, "verdict", verdicts[f->fit]);
         set_text(o, "source", recommend_source_name(f->source));
         json_array_append_new(all, o);
     }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 80, INDENT = 5, ROWS_MAX = 24, WHY_MAX = 3, FLIPS_MAX = 3, TERMS_MAX = 4 };
+enum { WIDTH = 80, INDENT = 5, ROWS_MAX = 24, WHY_MAX = 3, FLIPS_MAX = 3, TERMS_MAX = 4, REFUSED_MAX = 12 };
 static const double GiB = 1073741824.0;
 
 /* Columns of UTF-8 text, one per character. */
@@ -22,17 +22,23 @@ static int columns(const char *s, size_t bytes)
     return n;
 }
 
+/* Prints as a blank, at which no line is broken. */
+#define NO_BREAK "\x1f"
+
 /* A line, broken at blanks where it would be too long; what follows is indented. */
 static void line(struct text *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static void line(struct text *out, const char *fmt, ...)
 {
-    char all[1024];
+    char *all = NULL;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(all, sizeof all, fmt, args);
+    int length = vasprintf(&all, fmt, args);
     va_end(args);
-    text_clean(all);
+    if (length < 0) {
+        out->failed = true;
+        return;
+    }
     int column = 0;
     for (const char *at = all; *at != '\0';) {
         size_t blanks = strspn(at, " "), word = strcspn(at + blanks, " ");
@@ -44,11 +50,13 @@ static void line(struct text *out, const char *fmt, ...)
             text_add(out, "%*s", (int)blanks, "");
             column += (int)blanks;
         }
-        text_add_raw(out, at + blanks, word);
+        for (const char *c = at + blanks; c < at + blanks + word; c++)
+            text_add_raw(out, *c == NO_BREAK[0] ? " " : c, 1);
         column += width;
         at += blanks + word;
     }
     text_add(out, "\n");
+    free(all);
 }
 
 static const char *unit_of(const struct recommendation *rec)
@@ -59,12 +67,14 @@ static const char *unit_of(const struct recommendation *rec)
 static void head(const struct recommendation *rec, struct text *out)
 {
     const struct request *r = &rec->request;
-    char params[32] = "", seq[UNITS_BUF], memory[UNITS_BUF], limit[48];
+    char params[32] = "", seq[UNITS_BUF], memory[UNITS_BUF], limit[48], name[61];
     struct text all = {0};
+    text_print(name, sizeof name, "%s", r->model.name);
+    text_clean(name);
     if (r->model.params > 0)
         text_print(params, sizeof params, " %.3g B", (double)r->model.params * 1e-9);
     text_print(limit, sizeof limit, "%s", units_format_bytes((double)r->device_memory_bytes, memory));
-    line(out, "%.60s%s %d/%d heads | seq %s | %d x %s %s | target %s", r->model.name, params, r->model.heads, r->model.kv_heads,
+    line(out, "%s%s %d/%d heads | seq %s | %d x %s %s | target %s", name, params, r->model.heads, r->model.kv_heads,
          units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", limit, r->target->runtime);
     for (int i = 0; i < r->nassumptions; i++)
         text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
@@ -142,7 +152,7 @@ static void use(const struct recommendation *rec, const struct varied *varied, s
     named.class = false;
     options_text(&named, c, options, sizeof options);
     if (r->target->zero_over_world && r->world > 1 && c->plan.zero_stage > 0)
-        text_print(zero, sizeof zero, "  (ZeRO-%d shards over all %d)", c->plan.zero_stage, r->world);
+        text_print(zero, sizeof zero, "  (ZeRO-%d" NO_BREAK "over" NO_BREAK "all" NO_BREAK "%d)", c->plan.zero_stage, r->world);
     line(out, "%s sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s%s%s%s", words[rec->verdict], c->plan.sp, c->plan.dp_shard,
          c->plan.dp_replicate, c->attention_class, options, zero, rec->verdict == WORK_DOES_NOT_FIT ? "  (the nearest to fitting)" : "");
     line(out, "     %s tok/s/%s [%s..%s, 95 %%]   %s/step   %s%s tok/step", units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed),
@@ -209,23 +219,27 @@ static void why(const struct recommendation *rec, const struct varied *varied, s
     }
 }
 
+/* "+6 %", "-0.4 %", "0 %" */
+static char *percent_text(double percent, int decimals, char buf[16])
+{
+    double unit = decimals > 0 ? 0.05 : 0.5;
+    if (fabs(percent) < unit)
+        text_print(buf, 16, "0 %%");
+    else
+        text_print(buf, 16, "%+.*f %%", fabs(percent) < 99.95 ? decimals : 0, percent);
+    return buf;
+}
+
 static void flips(const struct recommendation *rec, struct text *out)
 {
     for (int i = 0; i < rec->nflips && i < FLIPS_MAX; i++) {
         const struct recommend_flip *f = &rec->flips[i];
-        char peak[UNITS_BUF];
-        line(out, "FLIP %s -> sp %d, %s, %+.0f %% tok/s%s", f->condition, f->then_plan.sp, units_format_bytes((double)f->peak_bytes, peak),
-             100 * f->gain, f->source == RECOMMEND_ASSUMED ? " by estimate" : "");
+        char peak[UNITS_BUF], gain[16];
+        line(out, "FLIP %s -> sp %d, %s, %s tok/s%s", f->condition, f->then_plan.sp, units_format_bytes((double)f->peak_bytes, peak),
+             percent_text(100 * f->gain, 0, gain), f->source == RECOMMEND_ASSUMED ? " by estimate" : "");
     }
     if (rec->fits_if[0] != '\0')
         line(out, "FIT  %s", rec->fits_if);
-}
-
-/* `vs best`: a decimal only where the interval is that narrow. */
-static void against_text(const struct recommend_candidate *c, char *buf, size_t size)
-{
-    double percent = 100 * (1 / (1 + c->loses_by) - 1), half = 50 * (c->hi - c->lo) / c->tokens_per_s_per_device;
-    text_print(buf, size, half < 2 && fabs(percent) < 99.95 ? "%+.1f %%" : "%+.0f %%", percent);
 }
 
 /* Short of its column's width whatever the number. */
@@ -238,24 +252,46 @@ static void shorten(char *buf, size_t width, double value)
 static void row(const struct recommendation *rec, const struct recommend_candidate *c, const struct varied *varied, struct text *out)
 {
     struct problem problem = rec->request.problem;
-    problem.batch = c->plan.micro_batch;
-    char speed[UNITS_BUF] = "-", against[32] = "-", peak[16] = "-", tokens[UNITS_BUF] = "-", options[256] = "";
+    char speed[UNITS_BUF], against[16], peak[16], tokens[UNITS_BUF], options[256];
     bool chosen = c == &rec->candidates[rec->chosen];
-    const struct verdict *v = c->priced || verdict_ok(&c->verdict) ? &c->lost : &c->verdict;
-    if (c->priced) {
-        int64_t step = work_step_tokens(&problem, &c->plan);
-        shorten(units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), 9, c->tokens_per_s_per_device);
-        shorten(gib_text((double)c->memory.peak_bytes, peak), 8, (double)c->memory.peak_bytes / GiB);
-        shorten(units_format_count(step, tokens), 12, (double)step);
-        if (chosen)
-            text_print(against, sizeof against, "best");
-        else
-            against_text(c, against, sizeof against);
-        options_text(varied, c, options, sizeof options);
+    problem.batch = c->plan.micro_batch;
+    int64_t step = work_step_tokens(&problem, &c->plan);
+    shorten(units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), 9, c->tokens_per_s_per_device);
+    shorten(gib_text((double)c->memory.peak_bytes, peak), 8, (double)c->memory.peak_bytes / GiB);
+    shorten(units_format_count(step, tokens), 12, (double)step);
+    percent_text(100 * (1 / (1 + c->loses_by) - 1), c->loses_hi - c->loses_lo < 0.02, against); /* a decimal where the interval has one */
+    options_text(varied, c, options, sizeof options);
+    line(out, "%4d  %9s  %8s  %8s  %12s  %c  %s%s", c->plan.sp, speed, chosen ? "best" : against, peak, tokens,
+         recommend_source_letter(c->time.source),
+         !chosen ? rule_code(c->lost.rule) : rec->verdict == WORK_DOES_NOT_FIT ? "nearest" : "chosen", options);
+}
+
+static const struct verdict *verdict_of(const struct recommend_candidate *c)
+{
+    return verdict_ok(&c->verdict) ? &c->lost : &c->verdict;
+}
+
+/* Plans without a time, one line for each rule: their sizes, and the reason of the first. */
+static void refused(const struct recommendation *rec, struct text *out)
+{
+    for (int rule = 0; rule < RULE_COUNT; rule++) {
+        const struct recommend_candidate *first = NULL;
+        struct text sizes = {0};
+        int last = 0, n = 0;
+        for (int i = 0; i < rec->n; i++) {
+            const struct recommend_candidate *c = &rec->candidates[i];
+            if (c->priced || verdict_of(c)->rule != (enum rule)rule || c->verdict.rule == RULE_NOT_MEASURED || c->plan.sp == last)
+                continue;
+            first = first != NULL ? first : c;
+            last = c->plan.sp;
+            if (++n <= REFUSED_MAX)
+                text_add(&sizes, " %d", c->plan.sp);
+        }
+        if (first != NULL)
+            line(out, "refused sp%s%s (%s): %s", text_get(&sizes), n > REFUSED_MAX ? " ..." : "", rule_code((enum rule)rule),
+                 verdict_of(first)->why);
+        text_free(&sizes);
     }
-    line(out, "%4d  %9s  %8s  %8s  %12s  %c  %s%s", c->plan.sp, speed, against, peak, tokens,
-         c->priced ? recommend_source_letter(c->time.source) : ' ', chosen ? rec->verdict == WORK_DOES_NOT_FIT ? "nearest" : "chosen" : rule_code(v->rule),
-         options);
 }
 
 /* Classes without any measurement, on one line. */
@@ -284,7 +320,7 @@ static void table(const struct recommendation *rec, const struct varied *varied,
     line(out, "%4s  %9s  %8s  %8s  %12s  %s %s", "sp", rec->request.dev == DEV_CPU ? "tok/s/rk" : speed, "vs best", "peak GiB", "tok/step", "by",
          "status");
     for (int i = 0; i < rec->n; i++) {
-        if (rec->candidates[i].verdict.rule == RULE_NOT_MEASURED)
+        if (!rec->candidates[i].priced)
             continue;
         if (shown == ROWS_MAX)
             more++;
@@ -294,18 +330,19 @@ static void table(const struct recommendation *rec, const struct varied *varied,
     }
     if (more > 0)
         line(out, "      and %d more: --json has them all", more);
+    refused(rec, out);
     not_measured(rec, out);
     line(out, "by M measured I interpolated X extrapolated P published A assumed");
 }
 
 static void native(const struct recommendation *rec, struct text *out)
 {
-    char speed[UNITS_BUF];
+    char speed[UNITS_BUF], gain[16];
     const struct recommend_candidate *c = &rec->native;
     if (rec->native_best >= 0)
-        line(out, "native harness at sp %d (%s): %s tok/s/%s (%+.0f %%)", c->plan.sp, c->plan.exchange,
+        line(out, "native harness at sp %d (%s): %s tok/s/%s (%s)", c->plan.sp, c->plan.exchange,
              units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), unit_of(rec),
-             100 * (c->tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1));
+             percent_text(100 * (c->tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1), 0, gain));
 }
 
 enum status recommend_screen(const struct recommendation *rec, char **out)

@@ -39,6 +39,14 @@ static const struct recommend_candidate *first_with(const struct candidates *c, 
     return NULL;
 }
 
+static bool all_with(const struct candidates *c, enum rule rule)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->rows[i].verdict.rule != rule)
+            return false;
+    return true;
+}
+
 /* Classes of the target that have a kernel here, as a list. */
 static void classes_here(const struct request *request, char *buf, size_t size)
 {
@@ -77,11 +85,11 @@ enum status candidates_refused(const struct request *request, const struct candi
     if (near > 0)
         return HINT(status, "--global-batch %lldtok would work (%s tokens); so may another --micro-batch or --world", (long long)near,
                     units_format_count(near, batch));
-    if (first_with(candidates, RULE_NOT_MEASURED) != NULL && here[0] != '\0')
-        return HINT(status, "--attention %s has a kernel here", here);
-    if (first_with(candidates, RULE_NOT_MEASURED) != NULL)
-        return HINT(status, "no class of %s has a kernel on this device; --target list names others", request->target->name);
     if (cannot != NULL)
         return HINT(status, "leave to %s what it decides itself, or choose another --target", request->target->name);
+    if (all_with(candidates, RULE_NOT_MEASURED) && here[0] != '\0')
+        return HINT(status, "--attention %s has a kernel here", here);
+    if (all_with(candidates, RULE_NOT_MEASURED))
+        return HINT(status, "no class of %s has a kernel on this device; --target list names others", request->target->name);
     return HINT(status, "change --sp, --world, --seq or the heads; `sptune model` lists the legal sizes");
 }

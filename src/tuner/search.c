@@ -13,9 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shares of what is left of the budget. An estimate never takes less than COARSE_FLOOR_US, whatever the budget. */
+/* Shares of what is left of the budget. */
 static const double coarse_share = 0.25, detail_share = 0.85;
-enum { COARSE_FLOOR_US = 3 * 1000 * 1000 };
 
 static int choose(struct search *search, struct recommendation *out)
 {
@@ -189,6 +188,8 @@ static void hand_over(struct search *search, struct recommendation *out)
     out->measured = search->measured;
     out->checked = search->checked;
     out->check_total = search->check_total;
+    if (search->disturbed)
+        request_assume(&out->request, "samples", "disturbed", "other work on these CPUs");
 }
 
 /* Every candidate was admissible and none got a time: the first reason says why. */

@@ -167,8 +167,8 @@ static enum status refuse_large(struct search *search, const struct part *part, 
     return pool_refuse(&search->pool, part->key, RULE_MEMORY, why);
 }
 
-/* The next parts of this group that fit in memory together. */
-static enum status next_call(struct search *search, const struct parts *parts, const struct group *group,
+/* The next parts of this group that are to be timed and fit in memory together; they count as done. */
+static enum status next_call(struct search *search, const struct parts *parts, const struct group *group, bool *done,
                              const struct part *out[BENCH_CASES_MAX], int *n)
 {
     double bytes = 0;
@@ -176,11 +176,14 @@ static enum status next_call(struct search *search, const struct parts *parts, c
     for (int i = 0; i < parts->n && *n < BENCH_CASES_MAX; i++) {
         const struct part *part = &parts->item[i];
         bool refused = false;
-        if (!part->possible || !in_group(part, group) || pool_tried(&search->pool, part->key) != NULL)
+        if (done[i] || !part->possible || !in_group(part, group))
             continue;
         TRY(refuse_large(search, part, &refused));
         double need = search_case_bytes(search->request, part);
-        if (refused || (*n > 0 && bytes + need > search->room_bytes))
+        if (!refused && *n > 0 && bytes + need > search->room_bytes)
+            continue;
+        done[i] = true;
+        if (refused)
             continue;
         out[(*n)++] = part;
         bytes += need;
@@ -188,18 +191,58 @@ static enum status next_call(struct search *search, const struct parts *parts, c
     return STATUS_OK;
 }
 
-static enum status measure_group(struct search *search, const struct parts *parts, const struct group *group,
+static enum status measure_group(struct search *search, const struct parts *parts, const struct group *group, bool *done,
                                  struct bench_options *options)
 {
     const struct part *next[BENCH_CASES_MAX];
     int n;
     for (;;) {
-        TRY(next_call(search, parts, group, next, &n));
         options->budget_us = (int64_t)(group->share * (double)left_us(search));
-        if (n == 0 || interrupt_pending() || options->budget_us == 0)
+        if (interrupt_pending() || options->budget_us == 0)
             return STATUS_OK; /* what is held so far is the answer */
+        TRY(next_call(search, parts, group, done, next, &n));
+        if (n == 0)
+            return STATUS_OK;
         TRY(call(search, next, n, options));
     }
+}
+
+static enum status measure_groups(struct search *search, const struct parts *parts, bool *done, struct bench_options *options)
+{
+    for (int g = 0; g < GROUPS; g++)
+        TRY(measure_group(search, parts, &groups[g], done, options));
+    return STATUS_OK;
+}
+
+/* Was it waived only because the machine was busy? */
+static bool disturbed(const struct search *search, const struct part *part)
+{
+    const struct sample *tried = pool_tried(&search->pool, part->key);
+    return tried != NULL && tried->outcome == SAMPLE_WAIVED && (tried->rule == RULE_TAINTED || tried->rule == RULE_BUDGET);
+}
+
+/* A busy machine gets a rough estimate rather than none. What is measured so is not kept for later. */
+static enum status measure_disturbed(struct search *search, const struct parts *parts, bool *done, struct bench_options *options)
+{
+    struct store *store = search->session->store;
+    bool any = false;
+    for (int i = 0; i < parts->n; i++) {
+        done[i] = !disturbed(search, &parts->item[i]);
+        any = any || !done[i];
+    }
+    if (!any || interrupt_pending())
+        return STATUS_OK;
+    log_warn("other work keeps these CPUs busy: estimates are taken all the same, and are rough");
+    search->disturbed = true;
+    search_phase(search, 0.3, COARSE_FLOOR_US);
+    options->repeats = -1;
+    options->warmup = 1;
+    options->samples_min = 3;
+    options->samples_max = 10;
+    search->session->store = NULL;
+    enum status status = measure_groups(search, parts, done, options);
+    search->session->store = store;
+    return status;
 }
 
 static enum status replay(struct search *search, const struct parts *parts, const struct bench_options *options)
@@ -213,12 +256,18 @@ static enum status replay(struct search *search, const struct parts *parts, cons
 static enum status measure(struct search *search, const struct parts *parts, bool coarse)
 {
     struct bench_options options;
+    bool *done = NULL;
     options_for(search, coarse, &options);
     if (search->session->env == NULL)
         return replay(search, parts, &options);
-    for (int g = 0; g < GROUPS; g++)
-        TRY(measure_group(search, parts, &groups[g], &options));
-    return STATUS_OK;
+    TRY(mem_alloc((size_t)parts->n, "marks of parts", (void **)&done));
+    for (int i = 0; i < parts->n; i++)
+        done[i] = pool_tried(&search->pool, parts->item[i].key) != NULL;
+    enum status status = measure_groups(search, parts, done, &options);
+    if (status == STATUS_OK && coarse)
+        status = measure_disturbed(search, parts, done, &options);
+    free(done);
+    return status;
 }
 
 /* The parts of all candidates that are marked, each once. */

@@ -21,7 +21,11 @@ struct search {
     double room_bytes;         /* what measuring may take in memory */
     int measured;              /* cases timed now */
     int checked, check_total;
+    bool disturbed;            /* estimates were taken on a busy machine */
 };
+
+/* An estimate takes this long when the budget allows less, or when the machine is too busy for a good one. */
+enum { COARSE_FLOOR_US = 3 * 1000 * 1000 };
 
 /* ---- search_measure.c: what is timed, in which order, within a phase ---- */
 /* The phase may take this share of what is left of the whole, and never less than floor_us: without a few samples there is no answer. */
