@@ -152,10 +152,10 @@ static int rank_main(const struct launch *launch, void *arg)
     bool root = launch->rank == 0;
     job->cli->silent = !root;
     log_setup(report_log_level(job->cli), root);
-    if (root)
-        interrupt_setup();
-    else
+    if (!root)
         interrupt_ignore();
+    else if (job->options->answers)
+        interrupt_setup();
     log_verbose("%s", launch->rule);
     struct ranks ranks = {.cli = job->cli, .topo = job->topo};
     enum status status = open_all(job, launch, &ranks);
@@ -180,7 +180,8 @@ static enum status died(const struct job *job, const struct launch_report *repor
 {
     int rank = report->failed_rank < 0 ? 0 : report->failed_rank;
     if (report->failed_rank < 0 && (report->signal == SIGINT || report->signal == SIGTERM))
-        return FAIL(report->signal == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED, "stopped at once by a signal");
+        return FAIL(report->signal == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED, "stopped at once by %s",
+                    report->signal == SIGINT ? "SIGINT" : "SIGTERM");
     enum status status = report->signal != 0
         ? FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank, report->signal, strsignal(report->signal))
         : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
@@ -242,6 +243,7 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
     out->device = devices[device];
     out->transport = carrier < 0 ? NULL : carriers[carrier];
     out->lock_us = -1;
+    out->answers = false;
     out->kept = "";
     return STATUS_OK;
 }

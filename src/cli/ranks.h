@@ -23,6 +23,7 @@ struct ranks_options {
     const char *device;    /* "auto" "cpu" "cuda" */
     const char *transport; /* preferred UCX transport, NULL: best */
     int64_t lock_us;       /* how long to wait for another sptune that measures here; < 0: this one does not measure */
+    bool answers;          /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds; else it stops everything at once */
     const char *kept;      /* what a rank's death leaves to the user, "" nothing: "--resume goes on" */
 };
 

@@ -99,7 +99,8 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
     TRY(bench_measure(session, cases, sweep->variants, &options, samples, NULL));
     enum status status = STATUS_OK;
     for (int v = 0; v < sweep->variants; v++) {
-        if (status == STATUS_OK && ranks->cli->jsonl)
+        bool cut_short = interrupt_pending() && samples[v].outcome == SAMPLE_WAIVED && samples[v].rule == RULE_BUDGET; /* not kept */
+        if (status == STATUS_OK && ranks->cli->jsonl && !cut_short)
             status = print_row(ranks->cli, &samples[v]);
         sample_free(&samples[v]);
     }
@@ -294,6 +295,7 @@ static enum status run_jobs(struct cli *cli, const struct topo *topo, struct ord
     TRY(ranks_options_read(cli, &how));
     TRY(read_order(cli, topo, order));
     how.lock_us = order->budget_us;
+    how.answers = true;
     how.kept = "measured rows are kept, the same command with --resume goes on";
     for (int job = 0; job < order->nranks; job++) { /* wrong lists are refused before the first rank starts */
         struct sweep sweep;

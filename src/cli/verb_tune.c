@@ -192,7 +192,7 @@ static enum status with_ranks(struct cli *cli, struct order *order)
     if (asked->device != DEV_CUDA && asked->ranks > usable && !opt_given(&cli->opts, "oversubscribe"))
         return HINT(FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
                     "use --ranks %d, or --oversubscribe to go on all the same", usable);
-    const struct ranks_options how = {.n = asked->ranks, .device = asked->device_word, .lock_us = asked->budget_us,
+    const struct ranks_options how = {.n = asked->ranks, .device = asked->device_word, .lock_us = asked->budget_us, .answers = true,
                                       .kept = "what was measured is kept, the same command goes on from there"};
     return ranks_run(cli, order->topo, &how, root, order);
 }

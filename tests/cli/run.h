@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-enum { RUN_LIMIT_S = 120 };
+enum { RUN_LIMIT_S = 120, RUN_KILLED_S = 10 };
 
 struct run {
     pid_t pid;
@@ -29,8 +29,13 @@ struct run {
 
 extern struct temp run_temp;  /* the directory of this test program */
 extern bool run_alone;        /* in namespaces of its own */
+extern const char *run_stdout; /* where stdout of the runs that follow goes, NULL: to run.out */
 int run_place(void **state);  /* cmocka group set-up and tear-down */
 int run_leave(void **state);
+
+/* As run_place, on one CPU: 2 ranks are then oversubscribed, so that rows are marked and never judged by the state of CPUs that other
+ * programs use too, and the outcome does not depend on the machine's mood. */
+int run_place_one_cpu(void **state);
 
 /* Set or (NULL) unset a variable of the runs that follow. */
 void run_env(const char *name, const char *value);
@@ -38,7 +43,10 @@ void run_env(const char *name, const char *value);
 void run_begin(struct run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void run_begin_v(struct run *run, const char *fmt, va_list args);
 void run_end(struct run *run);              /* waits; fills code, signal, out, err */
-bool run_ended(struct run *run);            /* has it? (without reaping) */
+bool run_ended(const struct run *run);      /* has it? (without reaping) */
+/* Until `word` was written to stdout (1) or stderr (2) `times` times; false when the run ended without. */
+bool run_wait(const struct run *run, int fd, const char *word, int times);
+void run_kill(struct run *run, pid_t pid, int sig); /* from then on the run has RUN_KILLED_S to end */
 void run_free(struct run *run);
 void run_do(struct run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* begin and end */
 
@@ -54,7 +62,10 @@ void run_fits(const char *text, bool ascii);
 
 /* Rank processes of a run: pid of rank r, waiting until it is there. */
 pid_t run_rank(const struct run *run, int rank);
+void run_sleep_ms(int ms);
 /* Every process of the run has gone (they are this test's to reap), and in its own namespaces no shared memory and no listening or
  * connected socket stays. */
 void run_nothing_left(void);
+/* The same, but for shared memory: who sweeps it up is gone with the supervisor. */
+void run_nobody_left(void);
 #endif

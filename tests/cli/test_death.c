@@ -1,0 +1,123 @@
+/* cli/test_death.c -- SIGKILL of a rank or of the supervisor at any moment: the others end, exit 4 names the rank, nothing stays, what
+ * was measured is kept and --resume goes on. SPTUNE_SOAK=n makes n times as many runs.
+ */
+#include "base/rng.h"
+#include "cli/run.h"
+
+#include <signal.h>
+
+enum { SUPERVISOR = -1, RUNS = 12 };
+
+static const char *const lines[] = {
+    "bench layer --seq 64..4096+64 --heads 4 --kv-heads 2 --head-dim 32 --ranks 2 --budget 100s --progress none",
+    "tune --heads 14 --kv-heads 2 --head-dim 64 --seq 8k --ranks 2 --oversubscribe --effort full --budget 100s --progress none",
+    "check --ranks 2",
+};
+
+static void store_is_clean(void)
+{
+    struct run run;
+    run_do(&run, "results list --json");
+    if (run.code != 3) { /* 3: no store came into being */
+        run_expect(&run, 0);
+        json_decref(run_json(&run, "runs"));
+    }
+    run_free(&run);
+}
+
+static void check_document(const struct run *run, int victim)
+{
+    char rank[16];
+    snprintf(rank, sizeof rank, "rank %d", victim);
+    run_expect(run, 4);
+    json_t *document = run_json(run, "error");
+    assert_string_equal(json_string_value(json_object_get(document, "status")), "peer");
+    assert_int_equal(json_integer_value(json_object_get(document, "rank")), victim);
+    run_says(json_string_value(json_object_get(document, "what")), rank);
+    run_says(run->err, rank);
+    json_decref(document);
+}
+
+static void die(const char *line, int victim, int after_ms)
+{
+    struct run run;
+    run_begin(&run, "%s --json", line);
+    pid_t pid = victim == SUPERVISOR ? run.pid : run_rank(&run, victim);
+    run_rank(&run, 1);
+    run_sleep_ms(after_ms);
+    run_kill(&run, pid, SIGKILL);
+    run_end(&run);
+    if (victim == SUPERVISOR)
+        assert_int_equal(run.signal, SIGKILL);
+    else
+        check_document(&run, victim);
+    run_free(&run);
+    if (victim == SUPERVISOR)
+        run_nobody_left();
+    else
+        run_nothing_left();
+    store_is_clean();
+}
+
+static void test_random_moments(void **state)
+{
+    (void)state;
+    const char *soak = getenv("SPTUNE_SOAK");
+    struct rng rng;
+    rng_seed(&rng, 1, 0);
+    for (int i = 0; i < RUNS * (soak != NULL ? atoi(soak) : 1); i++) {
+        int line = i % CHECK_COUNT(lines), victim = i / CHECK_COUNT(lines) % 3 - 1;
+        die(lines[line], victim, (int)rng_below(&rng, line == 2 ? 300 : 900)); /* a check is over soon */
+    }
+}
+
+/* Rows shown before the kill are kept, and the same command goes on from there. */
+static void test_resume(void **state)
+{
+    (void)state;
+    enum { ROWS = 40 };
+    for (int victim = SUPERVISOR; victim <= 1; victim++) {
+        static const char cells[] = "bench gemm --m 16 --n 16 --k 8..320+8 --samples 10 --ranks 2 --budget 100s --progress none";
+        struct run run;
+        run_begin(&run, "%s --seed %d --jsonl", cells, victim + 5);
+        assert_true(run_wait(&run, 1, "\n", 4));
+        run_kill(&run, victim == SUPERVISOR ? run.pid : run_rank(&run, victim), SIGKILL);
+        run_end(&run);
+        int shown = run_lines(run.out);
+        assert_in_range(shown, 4, ROWS - 1);
+        run_free(&run);
+        run_nothing_left(); /* killed while measuring, all segments have lost their names long ago */
+        run_do(&run, "results show --json");
+        run_expect(&run, 0);
+        json_t *document = run_json(&run, "samples");
+        assert_true((int)json_array_size(json_object_get(document, "samples")) >= shown);
+        json_decref(document);
+        run_free(&run);
+        run_do(&run, "%s --seed %d --resume --json", cells, victim + 5);
+        run_expect(&run, 0);
+        run_says_not(run.err, "nothing to resume");
+        document = run_json(&run, "samples");
+        assert_int_equal(json_array_size(json_object_get(document, "samples")), ROWS);
+        json_decref(document);
+        run_free(&run);
+    }
+    struct run run;
+    run_do(&run, "results list --json");
+    json_t *document = run_json(&run, "runs"), *row;
+    size_t at;
+    int whole = 0;
+    json_array_foreach(json_object_get(document, "runs"), at, row)
+        whole += json_integer_value(json_object_get(row, "samples")) == ROWS && json_is_true(json_object_get(row, "finished"));
+    assert_int_equal(whole, 3); /* resumed into the run that was killed, not into a new one */
+    json_decref(document);
+    run_free(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_moments),
+        cmocka_unit_test(test_resume),
+    };
+    return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
+}

@@ -1,0 +1,153 @@
+/* cli/test_ranks.c -- `sptune check`, and ranks that a launcher started: rank 0 alone speaks. */
+#include "cli/run.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+static void check_rows(const struct run *run, int ranks)
+{
+    json_t *document = run_json(run, "check"), *row;
+    size_t at;
+    int passed = 0, waived = 0;
+    assert_int_equal(json_integer_value(json_object_get(document, "ranks")), ranks);
+    assert_true(json_is_true(json_object_get(document, "oversubscribed")) == (ranks > 1));
+    json_array_foreach(json_object_get(document, "rows"), at, row) {
+        const char *outcome = json_string_value(json_object_get(row, "outcome"));
+        if (strcmp(outcome, "passed") == 0) {
+            assert_true(json_integer_value(json_object_get(row, "cases")) > 0);
+            passed++;
+        } else {
+            assert_string_equal(outcome, "waived");
+            assert_string_not_equal(json_string_value(json_object_get(row, "rule")), "ok");
+            assert_true(strlen(json_string_value(json_object_get(row, "why"))) > 0);
+            waived++;
+        }
+    }
+    assert_int_equal(json_integer_value(json_object_get(document, "passed")), passed);
+    assert_int_equal(json_integer_value(json_object_get(document, "waived")), waived);
+    assert_int_equal(json_integer_value(json_object_get(document, "failed")), 0);
+    assert_true(passed >= 10);
+    json_decref(document);
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "check --ranks 2 --json");
+    run_expect(&run, 0);
+    run_says(run.err, "2 ranks on 1 usable CPUs: oversubscribed");
+    check_rows(&run, 2);
+    run_free(&run);
+    run_do(&run, "check --ranks 1");
+    run_expect(&run, 0);
+    run_fits(run.out, true);
+    run_says(run.out, "0 failed");
+    assert_string_equal(run.err, "");
+    run_free(&run);
+    run_nothing_left();
+}
+
+static void test_transports(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"shm", "sysv", "tcp"};
+    for (int i = 0; i < CHECK_COUNT(names); i++) {
+        struct run run;
+        run_do(&run, "bench collective --bytes 1k --ranks 2 --samples 10 --transport %s --json", names[i]);
+        run_expect(&run, 0);
+        json_t *document = run_json(&run, "samples"), *row = json_array_get(json_object_get(document, "samples"), 0);
+        run_says(json_string_value(json_object_get(row, "transport")), names[i]); /* the one really in use */
+        json_decref(document);
+        run_free(&run);
+    }
+    run_nothing_left();
+}
+
+/* ---- as a launcher would start them ---- */
+
+static int free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0 && getsockname(fd, (struct sockaddr *)&address, &len) == 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void launch(struct run ranks[2], const char *line)
+{
+    char root[32], rank[8];
+    snprintf(root, sizeof root, "127.0.0.1:%d", free_port());
+    run_env("SPTUNE_ROOT", root);
+    run_env("SPTUNE_SIZE", "2");
+    run_env("SPTUNE_TOKEN", "00112233445566778899aabbccddeeff");
+    for (int r = 0; r < 2; r++) {
+        snprintf(rank, sizeof rank, "%d", r);
+        run_env("SPTUNE_RANK", rank);
+        run_begin(&ranks[r], "%s", line);
+    }
+    for (int r = 0; r < 2; r++)
+        run_end(&ranks[r]);
+    static const char *const names[] = {"SPTUNE_ROOT", "SPTUNE_SIZE", "SPTUNE_TOKEN", "SPTUNE_RANK"};
+    for (int i = 0; i < 4; i++)
+        run_env(names[i], NULL);
+}
+
+static void test_rank_0_alone_speaks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        int code;
+        const char *noun;
+    } jobs[] = {
+        {"bench collective --bytes 1k --samples 10 --json", 0, "samples"},
+        {"bench gemm --m 16 --n 16 --k 16 --samples 10 --json", 0, "samples"},
+        {"check --json", 0, "check"},
+        {"bench gemm --m 0 --json", 2, "error"},
+        {"bench gemm --ranks 4 --json", 2, "error"},
+        {"bench gemm --ranks 1,2 --json", 2, "error"},
+        {"check --unknown --json", 2, "error"},
+        {"bench exchange --sp 3 --seq 64 --samples 10 --json", 2, "samples"},
+    };
+    for (int i = 0; i < CHECK_COUNT(jobs); i++) {
+        struct run ranks[2];
+        launch(ranks, jobs[i].line);
+        run_expect(&ranks[0], jobs[i].code);
+        json_decref(run_json(&ranks[0], jobs[i].noun));
+        assert_string_equal(ranks[1].out, "");
+        assert_string_equal(ranks[1].err, "");
+        if (i == 0)
+            run_says(ranks[0].err, "SPTUNE_RANK=0 SPTUNE_SIZE=2"); /* which rule fired */
+        run_free(&ranks[0]);
+        run_free(&ranks[1]);
+    }
+    run_nothing_left();
+}
+
+static void test_half_an_environment(void **state)
+{
+    (void)state;
+    struct run run;
+    run_env("SPTUNE_RANK", "0");
+    run_do(&run, "check");
+    run_env("SPTUNE_RANK", NULL);
+    run_expect(&run, 2);
+    run_says(run.err, "SPTUNE_RANK is set but");
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_transports),
+        cmocka_unit_test(test_rank_0_alone_speaks),
+        cmocka_unit_test(test_half_an_environment),
+    };
+    return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
+}

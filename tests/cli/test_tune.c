@@ -1,0 +1,255 @@
+/* cli/test_tune.c -- `sptune tune` and `explain`: the answer, its files, lists, more ranks than CPUs, interruption.
+ *
+ * The first run measures; the store then answers the others. Two ranks are oversubscribed here (run.h).
+ */
+#include "cli/run.h"
+
+#include <signal.h>
+
+#define MODEL "tune --model " CLI_DATA "/qwen2-0.5b.json --seq 4096 --ranks 2"
+#define FAST "--oversubscribe --effort estimate --budget 25s --progress none"
+
+static json_t *recommend(const char *options, int code)
+{
+    struct run run;
+    run_do(&run, "%s --json", options);
+    run_expect(&run, code);
+    json_t *document = run_json(&run, "recommendation");
+    run_free(&run);
+    return document;
+}
+
+static int size_of(json_t *document, const char *key)
+{
+    return (int)json_integer_value(json_object_get(json_object_get(document, "plan"), key));
+}
+
+static int64_t peak_of(json_t *document, int sp)
+{
+    json_t *row;
+    size_t at;
+    json_array_foreach(json_object_get(document, "candidates"), at, row)
+        if (json_integer_value(json_object_get(json_object_get(row, "plan"), "sp_size")) == sp)
+            return json_integer_value(json_object_get(row, "peak_bytes"));
+    fail_msg("sp %d is no candidate", sp);
+    return 0;
+}
+
+/* Of 2 processes; with one sequence a step only sp 2 will do, and so with a memory that sp 1 exceeds. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    char line[512];
+    json_t *any = recommend(MODEL " --device-memory 80GiB " FAST, 0);
+    assert_int_equal(size_of(any, "sp_size") * size_of(any, "dp_shard_size") * size_of(any, "dp_replicate_size"), 2);
+    int64_t peak1 = peak_of(any, 1), peak2 = peak_of(any, 2);
+    assert_true(peak1 > peak2);
+    json_t *batch = recommend(MODEL " --device-memory 80GiB --global-batch 4096tok " FAST, 0);
+    assert_int_equal(size_of(batch, "sp_size"), 2);
+    /* 80 % of it lies between the peaks */
+    snprintf(line, sizeof line, MODEL " --device-memory %lldKiB " FAST, (long long)((peak1 + peak2) / 2 * 10 / 8 / 1024));
+    json_t *memory = recommend(line, 0);
+    assert_int_equal(size_of(memory, "sp_size"), 2);
+    assert_string_equal(json_string_value(json_object_get(memory, "verdict")), "fits");
+    json_decref(any);
+    json_decref(batch);
+    json_decref(memory);
+    run_nothing_left();
+}
+
+static void test_nothing_fits(void **state)
+{
+    (void)state;
+    struct run run;
+    json_t *document = recommend(MODEL " --device-memory 1GiB --out nofit " FAST, 1);
+    assert_string_equal(json_string_value(json_object_get(document, "verdict")), "does_not_fit");
+    assert_true(strlen(json_string_value(json_object_get(document, "fits_if"))) > 0);
+    json_decref(document);
+    assert_int_equal(access(temp_path(&run_temp, "nofit/accelerate.yaml"), F_OK), -1); /* no files for a plan that does not fit */
+    run_do(&run, MODEL " --device-memory 1GiB --out nofit " FAST " -q");
+    run_expect(&run, 1);
+    run_says(run.err, "no plan fits");
+    assert_int_equal(run_lines(run.err), 1);
+    run_fits(run.out, false);
+    run_free(&run);
+}
+
+static void test_screen(void **state)
+{
+    (void)state;
+    for (int ascii = 0; ascii < 2; ascii++) {
+        struct run run;
+        run_env("LC_ALL", ascii ? "C" : "C.UTF-8");
+        run_do(&run, MODEL " --device-memory 80GiB " FAST);
+        run_env("LC_ALL", "C.UTF-8");
+        run_expect(&run, 0);
+        run_says(run.out, "USE  sp_size=");
+        run_says(run.out, "next cd ./sptune-out && accelerate launch");
+        run_fits(run.out, ascii);
+        run_free(&run);
+    }
+}
+
+static void append(const char *name, const char *text)
+{
+    FILE *file = fopen(temp_path(&run_temp, name), "a");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Written as a whole; what somebody edited since is not replaced unless asked for. */
+static void test_files(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"accelerate.yaml", "ds_config.json", "train.py", "launch.sh", "recommendation.json"};
+    char path[64];
+    struct run run;
+    run_do(&run, MODEL " --device-memory 80GiB --out files " FAST " -q");
+    run_expect(&run, 0);
+    run_free(&run);
+    for (int i = 0; i < CHECK_COUNT(names); i++) {
+        snprintf(path, sizeof path, "files/%s", names[i]);
+        assert_int_equal(access(temp_path(&run_temp, path), R_OK), 0);
+    }
+    run_do(&run, MODEL " --device-memory 80GiB --out files " FAST " -q"); /* ours: replaced without a word */
+    run_expect(&run, 0);
+    run_free(&run);
+    append("files/accelerate.yaml", "# mine\n");
+    run_do(&run, MODEL " --device-memory 80GiB --out files " FAST " -q");
+    run_expect(&run, 2);
+    run_says(run.err, "accelerate.yaml");
+    run_says(run.err, "--force");
+    run_says(run.out, "USE  sp_size="); /* the answer is worth printing all the same */
+    run_free(&run);
+    run_do(&run, MODEL " --device-memory 80GiB --out files " FAST " -q --json");
+    run_expect(&run, 2);
+    json_decref(run_json(&run, "recommendation"));
+    run_free(&run);
+    run_do(&run, MODEL " --device-memory 80GiB --out files --force " FAST " -q");
+    run_expect(&run, 0);
+    run_free(&run);
+    char *text = NULL;
+    size_t room = 0;
+    FILE *file = fopen(temp_path(&run_temp, "files/accelerate.yaml"), "r");
+    assert_non_null(file);
+    assert_true(getdelim(&text, &room, '\0', file) > 0);
+    run_says_not(text, "# mine");
+    fclose(file);
+    free(text);
+}
+
+static void test_oversubscribed(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, MODEL " --device-memory 80GiB --json");
+    run_expect(&run, 3);
+    json_t *document = run_json(&run, "error");
+    assert_string_equal(json_string_value(json_object_get(document, "status")), "nodata");
+    run_says(json_string_value(json_object_get(document, "hint")), "--oversubscribe");
+    json_decref(document);
+    run_free(&run);
+}
+
+/* A cell that makes no problem is named and waived; exit 2 only when no cell is left. */
+static void test_lists(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "tune --heads 4,5,8 --kv-heads 4,2,8 --head-dim 32 --seq 256,512 --ranks 2 --device-memory 80GiB --out lists " FAST " --json");
+    run_expect(&run, 0);
+    run_says(run.err, "heads 5, seq 256: ");
+    json_t *document = run_json(&run, "plans");
+    assert_int_equal(json_array_size(json_object_get(document, "answers")), 4);
+    json_decref(document);
+    run_free(&run);
+    assert_int_equal(access(temp_path(&run_temp, "lists/plans.json"), R_OK), 0);
+    run_do(&run, "tune --heads 4,8 --head-dim 32 --seq 256,512 --ranks 2 --device-memory 80GiB --out lists " FAST);
+    run_expect(&run, 0);
+    run_fits(run.out, false);
+    run_says(run.out, "512");
+    run_free(&run);
+    run_do(&run, "tune --heads 5,7 --kv-heads 2,3 --seq 256,512 --ranks 2 --device-memory 80GiB " FAST);
+    run_expect(&run, 2);
+    assert_int_equal(run_lines(run.err), 1);
+    run_says(run.err, "5 query heads cannot share 2 KV heads");
+    run_free(&run);
+}
+
+/* The store alone decides again, and the same. */
+static void test_replay(void **state)
+{
+    (void)state;
+    json_t *first = recommend(MODEL " --device-memory 80GiB " FAST, 0);
+    json_t *again = recommend(MODEL " --device-memory 80GiB --effort estimate --out again --replay store.db", 0);
+    assert_int_equal(size_of(first, "sp_size"), size_of(again, "sp_size"));
+    assert_true(json_equal(json_object_get(first, "memory"), json_object_get(again, "memory")));
+    json_decref(first);
+    json_decref(again);
+    struct run run;
+    run_do(&run, "tune --heads 4 --head-dim 64 --seq 64k --device-memory 80GiB --ranks 2 --replay store.db --json");
+    run_expect(&run, 3); /* never measured */
+    json_decref(run_json(&run, "error"));
+    run_free(&run);
+}
+
+static void test_explain(void **state)
+{
+    (void)state;
+    static const char *const refs[] = {"sptune-out", "sptune-out/recommendation.json", "named"};
+    struct run run;
+    run_do(&run, MODEL " --device-memory 80GiB --name named " FAST " -q");
+    run_expect(&run, 0);
+    run_free(&run);
+    for (int i = 0; i < CHECK_COUNT(refs); i++) {
+        run_do(&run, "explain %s", refs[i]);
+        run_expect(&run, 0);
+        run_says(run.out, "sp");
+        run_free(&run);
+        run_do(&run, "explain %s --json", refs[i]);
+        run_expect(&run, 0);
+        json_decref(run_json(&run, "explanation"));
+        run_free(&run);
+    }
+    temp_put(&run_temp, "other.json", "{\"schema\": \"sptune.topo/1\"}");
+    temp_put(&run_temp, "broken.json", "{\"plan\": \n }");
+    static const char *const wrong[][2] = {{"explain other.json", "other.json"}, {"explain broken.json", "broken.json line 2"},
+                                           {"explain nowhere.json", "nowhere.json"}, {"explain nobody", "no run is called 'nobody'"},
+                                           {"explain .", "a directory that `tune` wrote"}};
+    for (int i = 0; i < CHECK_COUNT(wrong); i++) {
+        run_do(&run, "%s", wrong[i][0]);
+        run_expect(&run, 2);
+        run_says(run.err, wrong[i][1]);
+        assert_int_equal(run_lines(run.err), 1);
+        run_free(&run);
+    }
+}
+
+/* Once the estimate stands there is an answer to end with. */
+static void test_interrupted(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, MODEL " --device-memory 80GiB --oversubscribe --effort normal --budget 100s --out cut --json --progress none");
+    assert_true(run_wait(&run, 2, "<-", 1));
+    run_kill(&run, run.pid, SIGINT);
+    run_end(&run);
+    run_expect(&run, 130);
+    json_t *document = run_json(&run, "recommendation");
+    assert_true(json_is_true(json_object_get(document, "interrupted")));
+    assert_int_equal(size_of(document, "sp_size") * size_of(document, "dp_shard_size") * size_of(document, "dp_replicate_size"), 2);
+    json_decref(document);
+    run_free(&run);
+    run_nothing_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_nothing_fits), cmocka_unit_test(test_screen),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists), cmocka_unit_test(test_replay), cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_interrupted),
+    };
+    return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
+}
