@@ -10,6 +10,8 @@
 
 extern const char emit_accelerate_train_template[]; /* embed.cmake */
 
+enum { HEADS_ONLY_VOCAB = 512 }; /* bytes, and room */
+
 static void put_text(struct text *out, const char *key, const char *value)
 {
     text_add(out, "    \"%s\": ", key);
@@ -45,7 +47,7 @@ static void put_shape(struct text *out, const struct accelerate_facts *facts)
     text_add(out, "              \"num_key_value_heads\": %d, \"head_dim\": %d, \"intermediate_size\": %lld,\n", m->kv_heads,
              m->head_dim, (long long)(heads_only ? 4 * m->hidden : m->experts > 0 && m->dense_layers > 0 ? m->ffn_dense : m->ffn));
     text_add(out, "              \"vocab_size\": %lld, \"tie_word_embeddings\": %s, \"max_position_embeddings\": %lld",
-             (long long)(heads_only ? 512 : m->vocab), m->tied ? "True" : "False", (long long)positions);
+             (long long)(heads_only ? HEADS_ONLY_VOCAB : m->vocab), m->tied ? "True" : "False", (long long)positions);
     if (m->experts > 0)
         text_add(out, ",\n              \"num_local_experts\": %d, \"num_experts\": %d, \"num_experts_per_tok\": %d, "
                       "\"moe_intermediate_size\": %lld",
@@ -72,6 +74,7 @@ static void put_plan(struct text *out, const struct accelerate_facts *facts)
     put_text(out, "model", facts->model->name);
     put_text(out, "weights", is_hub_id(facts->model->name) ? "pretrained" : "random");
     put_shape(out, facts);
+    put_int(out, "vocab", facts->model->vocab > 0 ? facts->model->vocab : HEADS_ONLY_VOCAB);
     put_int(out, "seq", facts->problem->seq);
     put_documents(out, facts->problem);
     put_int(out, "sp_size", plan->sp);

@@ -217,44 +217,46 @@ def load_model(arguments):
     return model
 
 
-class WithLoss(torch.nn.Module):
-    """The model and the sum of the token losses of this rank's shard, in the form of the plan.
+def slice_loss(head, hidden, labels):
+    logits = head(hidden).float()
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
 
-    plain:  all logits at once. tiled: a slice of the tokens at a time, recomputed in backward. fused: Liger's kernel,
-    which never has the logits.
+
+def tiled_loss(head, hidden, labels):
+    """About 1 GiB of fp32 logits at a time, made again in backward."""
+    tokens = hidden.shape[1]
+    tiles = max(1, math.ceil(4 * hidden.shape[0] * tokens * PLAN["vocab"] / 2**30))
+    width = math.ceil(tokens / tiles)
+    return torch.stack([checkpoint(slice_loss, head, hidden[:, at:at + width], labels[:, at:at + width], use_reentrant=False)
+                        for at in range(0, tokens, width)]).sum()
+
+
+def put_loss(model):
+    """Make model(input_ids, position_ids, labels) the sum of the token losses of this rank's shard, in the plan's form.
+
+    plain: all logits at once. tiled: some tokens' at a time. fused: Liger's kernel, which never has them whole. The
+    model stays itself, no wrapper around it: DeepSpeed reads the head counts off it and gathers its parameters.
     """
+    whole, head = model.forward, model.get_output_embeddings()
+    if PLAN["loss"] == "fused":
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+        fused = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORED, reduction="sum")
+    for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+        value = getattr(model.config, name, None)
+        if PLAN["loss"] != "plain" and value not in (None, 1, 1.0):
+            sys.exit(f"train.py: {name}={value} changes the logits; loss={PLAN['loss']} here would leave it out")
 
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-        self.config = model.config  # DeepSpeed looks for the head counts there
-        if PLAN["loss"] == "fused":
-            from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-            self.fused = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORED, reduction="sum")
-        for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
-            value = getattr(model.config, name, None)
-            if PLAN["loss"] != "plain" and value not in (None, 1, 1.0):
-                sys.exit(f"train.py: {name}={value} changes the logits; loss={PLAN['loss']} here would leave it out")
-
-    @staticmethod
-    def slice_loss(head, hidden, labels):
-        logits = head(hidden).float()
-        return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum")
-
-    def forward(self, input_ids, position_ids, labels):
+    def forward(input_ids, position_ids, labels):
         inputs = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": False}
         if PLAN["loss"] == "plain":
-            return self.slice_loss(lambda logits: logits, self.model(**inputs).logits, labels)
-        hidden = self.model.base_model(**inputs)[0]
-        head = self.model.get_output_embeddings()
-        if PLAN["loss"] == "fused":
-            return self.fused(head.weight, hidden.flatten(0, -2), labels.flatten())
-        tokens = hidden.shape[1]
-        tiles = max(1, math.ceil(4 * hidden.shape[0] * tokens * head.weight.shape[0] / 2**30))
-        width = math.ceil(tokens / tiles)
-        sums = [checkpoint(self.slice_loss, head, hidden[:, at:at + width], labels[:, at:at + width], use_reentrant=False)
-                for at in range(0, tokens, width)]
-        return torch.stack(sums).sum()
+            return slice_loss(lambda logits: logits, whole(**inputs).logits, labels)
+        hidden = model.base_model(**inputs)[0]
+        if PLAN["loss"] == "tiled":
+            return tiled_loss(head, hidden, labels)
+        return fused(head.weight, hidden.flatten(0, -2), labels.flatten())
+
+    model.forward = forward
+    return model
 
 
 def reduction_divisor(world):
@@ -332,9 +334,7 @@ def learning_rate(arguments, step):
 def save_model(accelerator, model, directory):
     state = accelerator.get_state_dict(model)
     if accelerator.is_main_process:
-        inner = accelerator.unwrap_model(model).model
-        state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
-        inner.save_pretrained(directory, state_dict=state)
+        accelerator.unwrap_model(model).save_pretrained(directory, state_dict=state)
     accelerator.wait_for_everyone()
 
 
@@ -349,7 +349,7 @@ def main():
     if accelerator.state.deepspeed_plugin is not None:
         accelerator.state.deepspeed_plugin.deepspeed_config["gradient_accumulation_steps"] = steps
     set_seed(arguments.seed)
-    model = WithLoss(load_model(arguments))
+    model = put_loss(load_model(arguments))
     rows = Rows(arguments, PLAN["world"] * PLAN["micro_batch"] * 4)
     if len(rows) < PLAN["world"] * PLAN["micro_batch"]:
         sys.exit(f"train.py: {len(rows)} rows of {PLAN['seq']} tokens are not {PLAN['micro_batch']} for each of {PLAN['world']} ranks")
