@@ -45,7 +45,7 @@ struct launch_report {
  * for no binding; cpus may be NULL. Returns in the parent only, when every rank has ended and been reaped; no process,
  * socket or shared memory stays. SIGINT and SIGTERM go to rank 0 (it decides; twice means kill and exit code 128 + signal;
  * two within 100 ms are one). The others get 5 s, then SIGKILL, once rank 0 has ended, or a rank died, exited without
- * returning from rank_main, or returned anything but 0. The calling process has one thread. */
+ * returning from rank_main, or returned anything but 0. Other threads of the caller do not exist in the ranks. */
 enum { LAUNCH_RANKS_MAX = 4096, LAUNCH_GRACE_US = 5 * 1000 * 1000 };
 
 typedef int (*launch_rank_main)(const struct launch *launch, void *arg);

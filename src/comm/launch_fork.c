@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "comm/launch.h"
 #include "comm/launch_cpus.h"
+#include "comm/launch_signals.h"
 #include "comm/launch_sweep.h"
 
 #include <arpa/inet.h>
@@ -65,13 +66,10 @@ struct job {
 };
 
 struct saved { /* what the caller gets back */
-    sigset_t mask;
-    struct sigaction child;
-    int subreaper;
+    struct launch_signals signals;
     struct launch_cpus *cpus;
+    int subreaper;
 };
-
-static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGTSTP};
 
 static enum status listen_loopback(struct launch *launch)
 {
@@ -103,24 +101,16 @@ static enum status make_token(char token[33])
 
 /* ---- in a rank ---- */
 
-static void rank_signals(const sigset_t *mask)
-{
-    static const int plain[] = {SIGINT, SIGTERM, SIGCHLD};
-    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++)
-        signal(plain[i], SIG_DFL);
-    signal(SIGTTIN, SIG_IGN); /* outside the terminal's group: reading from it fails instead of stopping the rank */
-    signal(SIGTTOU, SIG_IGN);
-    sigprocmask(SIG_SETMASK, mask, NULL);
-}
-
-static _Noreturn void run_rank(const struct job *job, const struct launch *launch, const sigset_t *mask,
+static _Noreturn void run_rank(const struct job *job, const struct launch *launch, const struct launch_signals *signals,
                                launch_rank_main rank_main, void *arg)
 {
     setpgid(0, job->group);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != job->supervisor) /* it died before the line above */
         _exit(EXIT_DIED);
-    rank_signals(mask);
+    launch_signals_leave(signals);
+    signal(SIGTTIN, SIG_IGN); /* outside the terminal's group: reading from it fails instead of stopping the rank */
+    signal(SIGTTOU, SIG_IGN);
     if (launch->rank != 0)
         close(launch->listen_fd);
     struct launch mine = *launch;
@@ -202,21 +192,15 @@ static void forward(struct job *job, int sig)
 /* Ctrl-Z: the ranks stop with the supervisor and go on with it. */
 static void suspend(const struct job *job)
 {
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, SIGTSTP);
     kill(-job->group, SIGSTOP);
-    kill(getpid(), SIGTSTP);
-    sigprocmask(SIG_UNBLOCK, &one, NULL); /* stops here until SIGCONT */
-    sigprocmask(SIG_BLOCK, &one, NULL);
+    launch_signals_stop();
     kill(-job->group, SIGCONT);
 }
 
-static void supervise(struct job *job, const sigset_t *set)
+static void supervise(struct job *job, const struct launch_signals *signals)
 {
-    const struct timespec tick = {.tv_nsec = TICK_MS * 1000000L};
     for (collect_ended(job); job->alive > 0; collect_ended(job)) {
-        int sig = sigtimedwait(set, NULL, &tick);
+        int sig = launch_signals_wait(signals, TICK_MS);
         if (sig == SIGINT || sig == SIGTERM)
             forward(job, sig);
         else if (sig == SIGTSTP)
@@ -315,7 +299,7 @@ static struct launch_report judge(const struct job *job)
     return report;
 }
 
-static enum status start(struct job *job, struct launch *launch, char *const *cpus, const struct saved *saved,
+static enum status start(struct job *job, struct launch *launch, char *const *cpus, struct saved *saved,
                          launch_rank_main rank_main, void *arg)
 {
     for (int r = 0; r < job->size; r++) {
@@ -323,11 +307,14 @@ static enum status start(struct job *job, struct launch *launch, char *const *cp
         TRY(WHERE(launch_cpus_bind(cpus ? cpus[r] : NULL, saved->cpus), "rank %d", r));
         launch->rank = launch->local_rank = r;
         fflush(NULL);
+        launch_signals_hold(&saved->signals);
         pid_t pid = fork();
         if (pid == 0)
-            run_rank(job, launch, &saved->mask, rank_main, arg);
+            run_rank(job, launch, &saved->signals, rank_main, arg);
+        int error = errno;
+        launch_signals_release(&saved->signals);
         if (pid < 0)
-            return FAIL(STATUS_MACHINE, "rank %d of %d cannot be started: %s", r, job->size, strerror(errno));
+            return FAIL(STATUS_MACHINE, "rank %d of %d cannot be started: %s", r, job->size, strerror(error));
         if (r == 0)
             job->group = pid;
         setpgid(pid, job->group); /* here and in the rank: whoever comes first */
@@ -337,28 +324,20 @@ static enum status start(struct job *job, struct launch *launch, char *const *cp
     return STATUS_OK;
 }
 
-static enum status take_over(struct saved *saved, sigset_t *set)
+static enum status take_over(struct saved *saved)
 {
     TRY(launch_cpus_save(&saved->cpus));
-    sigemptyset(set);
-    for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++)
-        sigaddset(set, watched[i]);
-    sigprocmask(SIG_BLOCK, set, &saved->mask);
-    const struct sigaction plain = {.sa_handler = SIG_DFL}; /* inherited SIG_IGN would reap behind our back */
-    sigaction(SIGCHLD, &plain, &saved->child);
     prctl(PR_GET_CHILD_SUBREAPER, &saved->subreaper);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    return STATUS_OK;
+    return launch_signals_take(&saved->signals);
 }
 
 static void give_back(struct saved *saved)
 {
-    if (!saved->cpus)
-        return;
+    launch_signals_give_back(&saved->signals);
+    if (saved->cpus)
+        prctl(PR_SET_CHILD_SUBREAPER, saved->subreaper);
     launch_cpus_restore(saved->cpus);
-    prctl(PR_SET_CHILD_SUBREAPER, saved->subreaper);
-    sigaction(SIGCHLD, &saved->child, NULL);
-    sigprocmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
 static enum status job_create(int n, struct job *job)
@@ -389,20 +368,19 @@ enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, vo
     struct launch launch = {.size = n, .local_size = n, .listen_fd = -1};
     snprintf(launch.rule, sizeof launch.rule, "fork of %d rank%s", n, n == 1 ? "" : "s");
     struct job job;
-    struct saved saved = {0};
-    sigset_t set;
+    struct saved saved = {.signals = {.read_fd = -1, .write_fd = -1}};
     enum status status;
     TRY_OUT(job_create(n, &job));
     TRY_OUT(make_token(launch.token));
     TRY_OUT(listen_loopback(&launch));
-    TRY_OUT(take_over(&saved, &set));
+    TRY_OUT(take_over(&saved));
     status = start(&job, &launch, cpus, &saved, rank_main, arg);
     close(launch.listen_fd); /* rank 0's alone from here on: refused means that it ended */
     launch.listen_fd = -1;
     launch_cpus_bind(NULL, saved.cpus);
     if (status != STATUS_OK)
         kill_all(&job);
-    supervise(&job, &set);
+    supervise(&job, &saved.signals);
     reap(&job);
     sweep(&job);
     if (status == STATUS_OK)

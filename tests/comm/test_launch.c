@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -406,6 +407,17 @@ static int decide(const struct launch *launch, void *arg)
     return 128 + got;
 }
 
+/* A caller's mask is inherited. */
+static int decide_unblocked(const struct launch *launch, void *arg)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    return decide(launch, arg);
+}
+
 static int insist(const struct launch *launch, void *arg)
 {
     (void)arg;
@@ -462,6 +474,61 @@ static void test_signal_forwarded(void **state)
     assert_true(report.root_spoke);
 }
 
+static void *sleep_in_a_thread(void *arg)
+{
+    (void)arg;
+    sleep_forever();
+    return NULL;
+}
+
+/* The kernel may give a signal to any thread: a library's would end the process. */
+static void test_signal_hits_thread(void **state)
+{
+    (void)state;
+    sigset_t both, mask;
+    pthread_t thread;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    assert_int_equal(pthread_create(&thread, NULL, sleep_in_a_thread, NULL), 0);
+    pthread_sigmask(SIG_BLOCK, &both, &mask); /* so that it has to be the other thread */
+    struct launch_report report = run_signalled(decide_unblocked, SIGTERM, 1, 0);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+    assert_int_equal(report.exit_code, 143);
+    assert_true(report.root_spoke);
+}
+
+static int ignored_by_caller(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    board->flag[launch->rank] = 1;
+    struct sigaction now;
+    RANK_CHECK(sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN);
+    for (int i = 0; i < 50 && launch->rank == 0; i++)
+        ranks_sleep_ms(1); /* the signal comes and goes */
+    return 0;
+}
+
+/* A caller that ignores SIGINT, as a background job of a shell does, and SIGCHLD: ranks end as they want, and are
+ * counted. */
+static void test_signal_ignored(void **state)
+{
+    (void)state;
+    struct sigaction now;
+    signal(SIGINT, SIG_IGN);
+    signal(SIGCHLD, SIG_IGN);
+    struct launch_report report = run_signalled(ignored_by_caller, SIGINT, 1, 0);
+    assert_int_equal(report.exit_code, 0);
+    sigaction(SIGINT, NULL, &now);
+    assert_ptr_equal(now.sa_handler, SIG_IGN);
+    sigaction(SIGCHLD, NULL, &now);
+    assert_ptr_equal(now.sa_handler, SIG_IGN);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static void test_signal_twice_kills(void **state)
 {
     (void)state;
@@ -480,6 +547,56 @@ static void test_signal_early(void **state)
     assert_int_equal(report.exit_code, 143);
     assert_int_equal(report.failed_rank, -1);
     assert_false(report.root_spoke);
+}
+
+static int tick(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    board->pid[launch->rank] = getpid();
+    while (!board->flag[RANKS_MAX - 1]) {
+        board->flag[launch->rank]++;
+        ranks_sleep_ms(1);
+    }
+    return 0;
+}
+
+static void await_ticks(int rank)
+{
+    for (int now = board->flag[rank]; board->flag[rank] < now + 2;)
+        ranks_sleep_ms(1);
+}
+
+/* Ctrl-Z stops the ranks with their supervisor, fg continues them with it. */
+static void test_suspend(void **state)
+{
+    (void)state;
+    ranks_pass(1, say, NULL);
+    memset(board, 0, sizeof *board);
+    pid_t supervisor = fork();
+    if (supervisor == 0) {
+        struct launch_report report = {.exit_code = 99};
+        setpgid(0, 0); /* as a shell's job */
+        launch_fork(2, NULL, tick, NULL, &report);
+        _exit(report.exit_code);
+    }
+    await_ticks(0);
+    await_ticks(1);
+    int status, before[2];
+    kill(supervisor, SIGTSTP);
+    assert_int_equal(waitpid(supervisor, &status, WUNTRACED), supervisor);
+    assert_true(WIFSTOPPED(status));
+    ranks_sleep_ms(5); /* a tick under way may still come */
+    before[0] = board->flag[0];
+    before[1] = board->flag[1];
+    ranks_sleep_ms(30);
+    assert_int_equal(board->flag[0], before[0]);
+    assert_int_equal(board->flag[1], before[1]);
+    kill(supervisor, SIGCONT);
+    await_ticks(0);
+    await_ticks(1);
+    board->flag[RANKS_MAX - 1] = 1;
+    assert_int_equal(waitpid(supervisor, &status, 0), supervisor);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static int wait_forever(const struct launch *launch, void *arg)
@@ -525,8 +642,11 @@ int main(void)
         cmocka_unit_test(test_fork_binding_refused),
         cmocka_unit_test(test_fork_sizes_refused),
         cmocka_unit_test(test_signal_forwarded),
+        cmocka_unit_test(test_signal_hits_thread),
+        cmocka_unit_test(test_signal_ignored),
         cmocka_unit_test(test_signal_twice_kills),
         cmocka_unit_test(test_signal_early),
+        cmocka_unit_test(test_suspend),
         cmocka_unit_test(test_supervisor_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
