@@ -1,34 +1,187 @@
-/* tuner/explain.c -- answers from a stored recommendation. */
+/* tuner/explain.c -- answers from a stored recommendation: the whole of it in words, and the way to the single questions. */
 #include "tuner/explain.h"
 
-#include "base/text.h"
+#include "base/units.h"
+#include "tuner/explain_answer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+static void say_problem(const struct explain_document *d, struct text *out)
+{
+    char seq[UNITS_BUF], tokens[UNITS_BUF];
+    const struct problem *p = &d->problem;
+    explain_say(out, 5, "%s, %d query and %d KV heads of %d; %s tokens%s; %d processes, %d of them measured; target %s.", d->model.name,
+                p->heads, p->kv_heads, p->head_dim, units_format_count(p->seq, seq), p->docs > 0 ? " of packed documents" : "", p->world,
+                d->ranks < p->world ? d->ranks : p->world, d->target->runtime);
+    if (d->global_batch_tokens > 0)
+        explain_say(out, 5, "     %s tokens in each optimizer step.", units_format_count(d->global_batch_tokens, tokens));
+}
+
+static void say_plan(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
+{
+    const struct plan *p = &c->plan;
+    explain_say(out, 5,
+                "USE  sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s: %d ranks share each sequence, %d groups of them read sequences of "
+                "their own. ZeRO stage %d, micro batch %lld, accumulation %lld, checkpointing %s, offload %s, loss %s.",
+                p->sp, p->dp_shard, p->dp_replicate, c->class, p->sp, d->problem.world / p->sp, p->zero_stage, (long long)p->micro_batch,
+                (long long)p->accumulate, plan_checkpointing_name(p->checkpointing), plan_offload_name(p->offload),
+                plan_loss_name(p->loss));
+}
+
+static void say_time(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
+{
+    char step[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF];
+    struct text parts = {0};
+    for (int i = 0; i < PART_COUNT; i++)
+        if (c->step_us > 0 && c->part_us[i] / c->step_us >= 0.005)
+            text_add(&parts, "%s%s %.0f %%", parts.len > 0 ? ", " : "", explain_part_names[i], 100 * c->part_us[i] / c->step_us);
+    explain_say(out, 5, "TIME %s for a step, 95 %% between %s and %s (%s): %s. That is %.4g tokens/s on each of %d devices.",
+                units_format_us(c->step_us, step), units_format_us(c->lo_us, lo), units_format_us(c->hi_us, hi), c->source,
+                text_get(&parts), c->speed, d->problem.world);
+    text_free(&parts);
+}
+
+static void say_memory(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
+{
+    struct work_memory memory;
+    struct problem problem;
+    struct text terms = {0};
+    char size[UNITS_BUF], limit[UNITS_BUF];
+    explain_problem(d, &c->plan, &problem);
+    work_memory(&d->model, &problem, &c->plan, d->target, &memory);
+    for (int i = 0; i < memory.n; i++)
+        if (memory.term[i].live_at_peak && !memory.term[i].host)
+            text_add(&terms, "%s%s %s", terms.len > 0 ? ", " : "", memory.term[i].name, units_format_bytes((double)memory.term[i].bytes, size));
+    explain_say(out, 5, "MEM  %s of %s (%.0f %%; limit from %.60s): %s. The peak is at %s: %s.",
+                units_format_bytes((double)c->peak_bytes, size), units_format_bytes((double)d->device_memory_bytes, limit),
+                explain_share(c->peak_bytes, d->device_memory_bytes), d->device_memory_from, d->verdict, memory.peak_at, text_get(&terms));
+    text_free(&terms);
+}
+
+/* The reasons why others lost, the near ones first; equal refusals are counted. */
+static void say_others(const struct explain_document *d, struct text *out)
+{
+    int said = 0;
+    for (int i = 0; i < d->n && said < 4; i++) {
+        const struct explain_candidate *c = &d->candidate[i];
+        if (c->chosen)
+            continue;
+        struct text name = {0};
+        explain_plan_name(d, &c->plan, c->class, &name);
+        explain_say(out, 5, "%s %s: %.200s (%s)", said == 0 ? "WHY " : "    ", text_get(&name), c->why, c->rule);
+        text_free(&name);
+        said++;
+    }
+    for (int i = 0; i < d->nrefused && i < 3; i++)
+        explain_say(out, 5, "     sp %d is refused: %.200s (%s)", d->refused[i].plan.sp, d->refused[i].why, d->refused[i].rule);
+    if (d->n - 1 > 4 || d->nrefused > 3)
+        explain_say(out, 5, "     %d candidates and %d refused plans in all; --why-not sp=P asks for one.", d->n, d->nrefused);
+}
+
+static void say_assumed(const struct explain_document *d, struct text *out)
+{
+    struct text all = {0};
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(d->root, "assumptions"), i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name")), *value = json_string_value(json_object_get(row, "value"));
+        if (name != NULL && value != NULL && i < 32)
+            text_add(&all, " %.32s=%.64s", name, value);
+    }
+    if (all.len > 0)
+        explain_say(out, 5, "SET %s: assumed, see the name of each", text_get(&all));
+    text_free(&all);
+}
+
+static void say_flips(const struct explain_document *d, struct text *out)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(d->root, "flips"), i, row)
+    {
+        const char *condition = json_string_value(json_object_get(row, "if"));
+        const json_t *plan = json_object_get(row, "then_plan"), *gain = json_object_get(row, "gain");
+        if (condition != NULL && i < 4)
+            explain_say(out, 5, "%s %.96s would give sp %lld, %+.0f %% tokens/s", i == 0 ? "FLIP" : "    ", condition,
+                        (long long)json_integer_value(json_object_get(plan, "sp_size")), 100 * json_number_value(gain));
+    }
+    const char *fits_if = json_string_value(json_object_get(d->root, "fits_if"));
+    if (fits_if != NULL && fits_if[0] != '\0')
+        explain_say(out, 5, "FIT  %.200s", fits_if);
+}
+
+enum status explain_whole(const struct explain_document *d, struct explain_answer *answer)
+{
+    struct text *out = &answer->text;
+    say_problem(d, out);
+    if (d->chosen >= 0) {
+        const struct explain_candidate *c = &d->candidate[d->chosen];
+        char text[PLAN_TEXT];
+        say_plan(d, c, out);
+        say_time(d, c, out);
+        say_memory(d, c, out);
+        json_object_set_new(answer->body, "plan", json_string(plan_text(&c->plan, text)));
+        json_object_set_new(answer->body, "step_us", json_num(c->step_us, 6));
+        json_object_set_new(answer->body, "peak_bytes", json_integer(c->peak_bytes));
+    } else {
+        explain_say(out, 5, "No plan is legal.");
+    }
+    say_others(d, out);
+    say_assumed(d, out);
+    say_flips(d, out);
+    explain_say(out, 5, "ASK  a memory term, a part of the time or an assumption by name; --why-not sp=4; --what-if loss=fused.");
+    return STATUS_OK;
+}
+
+static enum status ask(const struct explain_document *document, const struct explain_options *options, struct explain_answer *answer)
+{
+    bool any = false;
+    if (options->term != NULL && (any = true))
+        TRY(explain_term(document, options->term, answer));
+    if (options->why_not != NULL && (any = true))
+        TRY(explain_why_not(document, options->why_not, answer));
+    if (options->what_if != NULL && (any = true))
+        TRY(explain_what_if(document, options->what_if, answer));
+    return any ? STATUS_OK : explain_whole(document, answer);
+}
+
+static enum status answer_make(const json_t *recommendation, const struct explain_options *options, struct explain_answer *out)
+{
+    static const struct explain_options nothing = {0};
+    struct explain_document document;
+    *out = (struct explain_answer){.body = json_object()};
+    enum status status = out->body != NULL ? explain_document_read(recommendation, &document)
+                                           : FAIL(STATUS_NOMEM, "no memory for an explanation");
+    if (status == STATUS_OK) {
+        status = ask(&document, options != NULL ? options : &nothing, out);
+        explain_document_free(&document);
+    }
+    if (status == STATUS_OK)
+        status = text_status(&out->text);
+    if (status != STATUS_OK) {
+        text_free(&out->text);
+        json_decref(out->body);
+    }
+    return status;
+}
+
 enum status explain_run(const json_t *recommendation, const struct explain_options *options, char **out)
 {
-    (void)options;
-    struct text text = {0};
-    json_t *plan = NULL;
-    const char *plan_text = "";
-    TRY(json_need(recommendation, "plan", "recommendation", &plan));
-    TRY(json_str(plan, "text", "recommendation", "", &plan_text));
-    text_add(&text, "USE  %s\n", plan_text);
-    enum status status = text_status(&text);
-    if (status != STATUS_OK)
-        text_free(&text);
-    else
-        *out = text.s;
-    return status;
+    struct explain_answer answer;
+    TRY(answer_make(recommendation, options, &answer));
+    json_decref(answer.body);
+    *out = answer.text.s;
+    return STATUS_OK;
 }
 
 json_t *explain_to_json(const json_t *recommendation, const struct explain_options *options)
 {
-    char *text = NULL;
-    if (explain_run(recommendation, options, &text) != STATUS_OK)
+    struct explain_answer answer;
+    if (answer_make(recommendation, options, &answer) != STATUS_OK)
         return NULL;
-    json_t *root = json_pack("{s:s}", "text", text);
-    free(text);
-    return root;
+    json_object_set_new(answer.body, "text", json_string(text_get(&answer.text)));
+    text_free(&answer.text);
+    return answer.body;
 }

@@ -47,7 +47,7 @@ static inline enum status sample_recommendation(const struct sample_options *opt
         work_memory(&r->model, &r->problem, &c->plan, r->target, &c->memory);
         c->fit = work_fit(c->memory.peak_bytes, r->device_memory_bytes);
         c->priced = c->timed = i < 2;
-        double us = 1e6 * (i + 2);
+        double us = i == 0 ? 2e6 : 3e6 * sp[0] / sp[i]; /* as many tokens take 50 % longer */
         c->time = (struct recommend_time){.step_us = us, .lo_us = us * 0.97, .hi_us = us * 1.03, .exchange_in = us * 0.1,
                                           .attention = us * 0.3, .exchange_out = us * 0.05, .gemm = us * 0.35, .zero = us * 0.1,
                                           .optimizer = us * 0.02, .logits = us * 0.08, .source = RECOMMEND_MEASURED};

@@ -1,0 +1,419 @@
+/* tuner/test_explain.c -- every name has an answer, numbers are work's own, and no document can crash it. */
+#include "base/check.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "tuner/explain.h"
+#include "tuner/sample.h"
+
+#include <math.h>
+
+struct fixture {
+    struct recommendation rec;
+    json_t *document;
+};
+
+static void make_document(struct fixture *f)
+{
+    const struct json_envelope envelope = {.command = "sptune tune --model llama-3-8b"};
+    json_decref(f->document);
+    f->document = recommend_to_json(&f->rec, &envelope);
+    assert_non_null(f->document);
+}
+
+static int open_fixture(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    const struct sample_options options = {.model = "llama-3-8b", .seq = 131072, .world = 16, .sp = 8, .zero = 3,
+                                           .per_host = 8, .class = "flash_attention_2"};
+    assert_non_null(f);
+    log_reset();
+    log_setup(LOG_QUIET, false);
+    CHECK_OK(sample_recommendation(&options, &f->rec));
+    make_document(f);
+    *state = f;
+    return 0;
+}
+
+static int close_fixture(void **state)
+{
+    struct fixture *f = *state;
+    recommend_free(&f->rec);
+    json_decref(f->document);
+    free(f);
+    return 0;
+}
+
+static enum status ask(struct fixture *f, struct explain_options options, char **out)
+{
+    return explain_run(f->document, &options, out);
+}
+
+#define TERM(word)    ((struct explain_options){.term = (word)})
+#define WHY_NOT(word) ((struct explain_options){.why_not = (word)})
+#define WHAT_IF(word) ((struct explain_options){.what_if = (word)})
+
+/* In place: line breaks and what they indent become one blank. */
+static void unwrap(char *text)
+{
+    char *to = text;
+    for (const char *at = text; *at != '\0';) {
+        size_t blanks = strspn(at, " \n");
+        at += blanks;
+        if (blanks > 0)
+            *to++ = ' ';
+        else
+            *to++ = *at++;
+    }
+    *to = '\0';
+}
+
+/* The answer fits a terminal, and holds every one of the words. */
+static void assert_answer(struct fixture *f, struct explain_options options, const char *const *words, int n)
+{
+    char *text = NULL;
+    CHECK_OK(ask(f, options, &text));
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strcspn(line, "\n") > 80)
+            fail_msg("longer than 80 columns: %s", line);
+    unwrap(text);
+    for (int i = 0; i < n; i++)
+        if (strstr(text, words[i]) == NULL)
+            fail_msg("no \"%s\" in:\n%s", words[i], text);
+    free(text);
+}
+
+#define SAYS(f, options, ...) \
+    assert_answer(f, options, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+static void test_whole(void **state)
+{
+    struct fixture *f = *state;
+    SAYS(f, (struct explain_options){0}, "llama-3-8b", "131,072 tokens", "USE sp_size=8 dp_shard_size=2 dp_replicate_size=1 flash_attention_2",
+         "TIME", "attention 30 %", "MEM", "logits", "WHY sp 4", "(slower)", "sp 7 is refused", "heads_not_divisible", "loss=plain");
+    char *text = NULL;
+    CHECK_OK(explain_run(f->document, NULL, &text));
+    free(text);
+}
+
+static void test_memory_terms(void **state)
+{
+    struct fixture *f = *state;
+    const struct recommend_candidate *c = &f->rec.candidates[0];
+    for (int i = 0; i < c->memory.n; i++) {
+        const struct explain_options options = TERM(c->memory.term[i].name);
+        json_t *body = explain_to_json(f->document, &options);
+        assert_non_null(body);
+        assert_int_equal((int64_t)number(body, "bytes"), c->memory.term[i].bytes);
+        json_decref(body);
+    }
+    SAYS(f, TERM("states"), "12 B x 8030261248 parameters / 16", "of device memory");
+    SAYS(f, TERM("host_states"), "= 0: this plan has none");
+    SAYS(f, TERM("memory"), "* logits", "* live at the peak", "80 %");
+}
+
+static void test_parts(void **state)
+{
+    struct fixture *f = *state;
+    SAYS(f, TERM("exchange_in"), "10.0 %", "32 layers x 1 micro-steps x (2 forward: q, k, v in", "7/8 leave the rank", "composed of layer forward");
+    SAYS(f, TERM("exchange_out"), "dq, dk, dv out");
+    SAYS(f, TERM("attention"), "30.0 %", "TFLOP", "4/32 heads", "not live at", "17.9 x"); /* a time and a memory term */
+    SAYS(f, TERM("gemm"), "gate_up", "35.0 %");
+    SAYS(f, TERM("logits"), "x 3 x the product with the vocabulary, 16384 x 128256 x 4096");
+    SAYS(f, TERM("zero"), "stage 3 over 16 ranks");
+    SAYS(f, TERM("optimizer"), "elements of this rank");
+    SAYS(f, TERM("exposed"), "0 without chunks");
+    SAYS(f, TERM("time"), "step_us", "measured");
+}
+
+static void test_fields_and_assumptions(void **state)
+{
+    struct fixture *f = *state;
+    SAYS(f, TERM("sp_size"), "1 x 2 x 8 = 16 processes", "16384 of 131072 tokens", "4 of 32 query heads and 1 KV head");
+    SAYS(f, TERM("accumulate"), "no global batch", "262,144 tokens");
+    f->rec.request.global_batch_tokens = 1048576;
+    f->rec.candidates[0].plan.accumulate = 4;
+    make_document(f);
+    SAYS(f, TERM("accumulate"), "1,048,576 x 8 / (131072 x 1 x 16) = 4");
+    SAYS(f, TERM("tokens_per_s_per_device"), "sp 8", "sp 4", "(chosen)");
+    SAYS(f, TERM("peak_bytes"), "% of the limit");
+    SAYS(f, TERM("limit_bytes"), "80 GiB", "--device-memory");
+    SAYS(f, TERM("verdict"), "of the limit");
+    SAYS(f, TERM("micro_batch"), "1 sequences");
+    SAYS(f, TERM("zero_stage"), "weights are sharded");
+    SAYS(f, TERM("optimizer"), "adamw", "default of accelerate"); /* a time and an assumption */
+    SAYS(f, TERM("loss"), "plain");
+}
+
+static void test_unknown_words(void **state)
+{
+    struct fixture *f = *state;
+    char *text = NULL;
+    CHECK_FAILS(STATUS_USAGE, "no term 'logitz'", ask(f, TERM("logitz"), &text));
+    assert_non_null(strstr(status_last()->hint, "did you mean logits?"));
+    CHECK_FAILS(STATUS_USAGE, "no term ''", ask(f, TERM(""), &text));
+    CHECK_FAILS(STATUS_USAGE, "does not know 'spp'", ask(f, WHY_NOT("spp=4"), &text));
+    assert_non_null(strstr(status_last()->hint, "did you mean sp?"));
+    CHECK_FAILS(STATUS_USAGE, "no condition", ask(f, WHY_NOT(""), &text));
+    CHECK_FAILS(STATUS_USAGE, "no condition", ask(f, WHY_NOT("sp="), &text));
+    CHECK_FAILS(STATUS_USAGE, "no condition", ask(f, WHY_NOT("four sp=4"), &text));
+    CHECK_FAILS(STATUS_USAGE, "'many'", ask(f, WHY_NOT("sp=many"), &text));
+    CHECK_FAILS(STATUS_USAGE, "does not know 'los'", ask(f, WHAT_IF("los=fused"), &text));
+    assert_non_null(strstr(status_last()->hint, "did you mean loss?"));
+    CHECK_FAILS(STATUS_USAGE, "loss cannot be 'quick'", ask(f, WHAT_IF("loss=quick"), &text));
+    CHECK_FAILS(STATUS_USAGE, "", ask(f, WHAT_IF("device-memory=80"), &text));
+    CHECK_FAILS(STATUS_USAGE, "", ask(f, WHAT_IF("zero=4"), &text));
+    CHECK_FAILS(STATUS_USAGE, "", ask(f, WHAT_IF("global-batch=0"), &text));
+    CHECK_FAILS(STATUS_USAGE, "more tokens", ask(f, WHAT_IF("global-batch=200000000000000"), &text));
+    CHECK_FAILS(STATUS_USAGE, "", ask(f, WHAT_IF("global-batch=99999999999999999999999999tok"), &text));
+    assert_null(text);
+}
+
+static void test_why_not(void **state)
+{
+    struct fixture *f = *state;
+    SAYS(f, WHY_NOT("sp=4"), "sp 4: 50 % slower than the plan chosen (slower)", "takes longer by 50.0 %", "attention +");
+    SAYS(f, WHY_NOT("sp_size=4,loss=plain"), "(slower)");
+    SAYS(f, WHY_NOT("sp=8"), "sp 8 is the plan chosen");
+    SAYS(f, WHY_NOT("sp=7"), "refused", "32 heads cannot be split among 7 ranks", "heads_not_divisible");
+    SAYS(f, WHY_NOT("sp=5"), "heads_not_divisible", "legal beside it: 4 and 8");
+    SAYS(f, WHY_NOT("sp=4 loss=fused"), "not among what was searched", "--what-if loss=fused");
+    SAYS(f, WHY_NOT("zero=3"), "sp 8", "sp 4", "sp 7");
+}
+
+static void test_what_if_loss(void **state)
+{
+    struct fixture *f = *state;
+    const struct explain_options options = WHAT_IF("loss=fused");
+    json_t *body = explain_to_json(f->document, &options), *after = json_object_get(body, "after");
+    struct work_memory memory;
+    struct plan plan = f->rec.candidates[0].plan;
+    plan.loss = PLAN_LOSS_FUSED;
+    work_memory(&f->rec.request.model, &f->rec.request.problem, &plan, f->rec.request.target, &memory);
+    assert_non_null(after);
+    assert_int_equal((int64_t)number(after, "peak_bytes"), memory.peak_bytes);
+    /* one of four products of the loss more: 8 % of the step times 4/3 */
+    assert_true(fabs(number(after, "step_us") / 2e6 - (1 + 0.08 / 3)) < 1e-3);
+    json_decref(body);
+    SAYS(f, options, "before sp 8", "after sp 8 loss=fused", "(derived)", "the same sp", "else sp 4 loss=fused");
+}
+
+static void test_what_if_checkpointing(void **state)
+{
+    struct fixture *f = *state;
+    const struct explain_options options = WHAT_IF("checkpointing=none device-memory=4TiB");
+    json_t *body = explain_to_json(f->document, &options), *after = json_object_get(body, "after");
+    /* attention 30 % x 3.5/4.5, gemm 35 % x 3/4, exchanges 15 % less by bytes, the rest as it was */
+    double q = 32, kv = 8, in = (q + 2 * kv + q) / (2 * (q + 2 * kv) + q), out = (q + q + 2 * kv) / (2 * q + q + 2 * kv);
+    double step = 0.10 * in + 0.30 * 3.5 / 4.5 + 0.05 * out + 0.35 * 3 / 4 + 0.10 + 0.02 + 0.08;
+    assert_non_null(after);
+    assert_true(fabs(number(after, "step_us") / 2e6 - step) < 1e-3);
+    json_decref(body);
+    SAYS(f, WHAT_IF("checkpointing=offload"), "target_cannot", "no candidate fits or is legal");
+}
+
+static void test_what_if_memory(void **state)
+{
+    struct fixture *f = *state;
+    /* sp 4 made faster, so that only memory is against it */
+    f->rec.candidates[1].time.step_us /= 3;
+    f->rec.candidates[1].tokens_per_s_per_device *= 3;
+    make_document(f);
+    SAYS(f, WHAT_IF("device-memory=141GiB"), "after sp 4", "another sp", "141 GiB");
+    SAYS(f, WHAT_IF("device-memory=1GiB"), "no candidate fits");
+    SAYS(f, WHAT_IF("use=8"), "after sp 8", "world");
+    SAYS(f, WHAT_IF("use=sp=8"), "after sp 8");
+    SAYS(f, WHAT_IF("sp=4 device-memory=500GiB"), "after sp 4");
+    SAYS(f, WHAT_IF("offload=optimizer host-memory=1GiB"), "no candidate fits", "in no stored number");
+    SAYS(f, WHAT_IF("offload=params zero=2"), "target_cannot");
+    SAYS(f, WHAT_IF("zero=0"), "target_cannot");
+}
+
+static void test_what_if_batch(void **state)
+{
+    struct fixture *f = *state;
+    SAYS(f, WHAT_IF("global-batch=8"), "after sp 8 accumulate=4");
+    SAYS(f, WHAT_IF("global-batch=262144tok"), "after sp 8 accumulate=1", "global_batch"); /* sp 4 sees twice as much */
+    SAYS(f, WHAT_IF("global-batch=100tok"), "no candidate fits or is legal");
+}
+
+/* A tied plan that would be a little faster does not become the answer because somebody asked again. */
+static void test_tied_stays(void **state)
+{
+    struct fixture *f = *state;
+    f->rec.candidates[1].tied = true;
+    f->rec.candidates[1].time.step_us /= 1.6;
+    f->rec.candidates[1].tokens_per_s_per_device *= 1.6;
+    make_document(f);
+    SAYS(f, WHAT_IF("device-memory=900GiB"), "after sp 8");
+}
+
+static void set_root(struct fixture *f, const char *key, json_t *value)
+{
+    json_object_set_new(f->document, key, value);
+}
+
+static void test_foreign_documents(void **state)
+{
+    struct fixture *f = *state;
+    char *text = NULL;
+    set_root(f, "schema", json_string("sptune.recommendation/2"));
+    CHECK_FAILS(STATUS_USAGE, "another sptune", ask(f, TERM("logits"), &text));
+    set_root(f, "schema", json_string("sptune.plans/1"));
+    CHECK_FAILS(STATUS_USAGE, "table of answers", ask(f, TERM("logits"), &text));
+    set_root(f, "schema", json_string("sptune.model/1"));
+    CHECK_FAILS(STATUS_USAGE, "no recommendation", ask(f, TERM("logits"), &text));
+    json_object_del(f->document, "schema");
+    CHECK_FAILS(STATUS_USAGE, "\"schema\" is missing", ask(f, TERM("logits"), &text));
+    json_t *list = json_array();
+    CHECK_FAILS(STATUS_USAGE, "no recommendation", explain_run(list, NULL, &text));
+    assert_null(explain_to_json(list, NULL));
+    json_decref(list);
+    CHECK_FAILS(STATUS_USAGE, "no recommendation", explain_run(NULL, NULL, &text));
+    make_document(f);
+    set_root(f, "target", json_string("sky"));
+    CHECK_FAILS(STATUS_USAGE, "target 'sky'", ask(f, TERM("logits"), &text));
+    make_document(f);
+    json_object_del(f->document, "problem");
+    CHECK_FAILS(STATUS_USAGE, "\"problem\" is missing", ask(f, TERM("logits"), &text));
+    make_document(f);
+    set_root(f, "candidates", json_array());
+    CHECK_FAILS(STATUS_USAGE, "not among the candidates", ask(f, TERM("logits"), &text));
+    assert_null(text);
+}
+
+static void test_nothing_legal(void **state)
+{
+    struct fixture *f = *state;
+    char *text = NULL;
+    f->rec.chosen = -1;
+    for (int i = 0; i < 2; i++)
+        f->rec.candidates[i].priced = false;
+    make_document(f);
+    SAYS(f, (struct explain_options){0}, "No plan is legal", "sp 7 is refused");
+    SAYS(f, WHY_NOT("sp=7"), "refused");
+    CHECK_FAILS(STATUS_USAGE, "no plan was legal", ask(f, TERM("logits"), &text));
+    CHECK_FAILS(STATUS_USAGE, "no plan was legal", ask(f, WHAT_IF("loss=fused"), &text));
+}
+
+static void test_control_characters(void **state)
+{
+    struct fixture *f = *state;
+    strcpy(f->rec.request.model.name, "x\x1b[31m\ny");
+    strcpy(f->rec.candidates[1].lost.why, "a\x1b]0;b\a");
+    make_document(f);
+    char *text = NULL;
+    CHECK_OK(ask(f, (struct explain_options){0}, &text));
+    for (const char *c = text; *c != '\0'; c++)
+        assert_true(*c == '\n' || (unsigned char)*c >= ' ');
+    free(text);
+}
+
+/* One random node of the tree becomes something else, or goes. */
+static json_t *odd_value(struct rng *rng)
+{
+    switch (rng_u64(rng) % 12) {
+    case 0:
+        return json_null();
+    case 1:
+        return json_integer(0);
+    case 2:
+        return json_integer(-1);
+    case 3:
+        return json_integer(INT64_MAX);
+    case 4:
+        return json_integer(INT64_MIN);
+    case 5:
+        return json_integer((json_int_t)1 << (rng_u64(rng) % 50));
+    case 6:
+        return json_real(1e30);
+    case 7:
+        return json_real(-0.5);
+    case 8:
+        return json_string("");
+    case 9:
+        return json_string("sp=4\n\xe2\x82\xac %s %n aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    case 10:
+        return json_array();
+    default:
+        return json_object();
+    }
+}
+
+static void mutate(json_t *node, struct rng *rng)
+{
+    for (int depth = 0; depth < 8; depth++) {
+        json_t *next = NULL;
+        if (json_is_object(node) && json_object_size(node) > 0) {
+            size_t skip = rng_u64(rng) % json_object_size(node);
+            void *at = json_object_iter(node);
+            while (skip-- > 0)
+                at = json_object_iter_next(node, at);
+            next = json_object_iter_value(at);
+            if ((!json_is_object(next) && !json_is_array(next)) || rng_u64(rng) % 8 == 0) {
+                if (rng_u64(rng) % 6 == 0)
+                    json_object_del(node, json_object_iter_key(at));
+                else
+                    json_object_iter_set_new(node, at, odd_value(rng));
+                return;
+            }
+        } else if (json_is_array(node) && json_array_size(node) > 0) {
+            size_t i = rng_u64(rng) % json_array_size(node);
+            next = json_array_get(node, i);
+            if (!json_is_object(next) || rng_u64(rng) % 8 == 0) {
+                json_array_set_new(node, i, odd_value(rng));
+                return;
+            }
+        } else {
+            return;
+        }
+        node = next;
+    }
+}
+
+static void test_mutations(void **state)
+{
+    struct fixture *f = *state;
+    const struct explain_options questions[] = {
+        {0}, TERM("memory"), TERM("attention"), TERM("logits"), TERM("gemm"), TERM("zero"), TERM("accumulate"), TERM("sp_size"),
+        TERM("peak_bytes"), TERM("tokens_per_s_per_device"), WHY_NOT("sp=4"), WHY_NOT("loss=plain"), WHAT_IF("loss=fused"),
+        WHAT_IF("global-batch=8"), WHAT_IF("zero=1 checkpointing=none device-memory=1TiB")};
+    struct rng rng;
+    int answered = 0, refused = 0;
+    rng_seed(&rng, 7, 0);
+    f->rec.request.problem.docs = 2; /* lists to mutate, too */
+    f->rec.request.problem.doc_len[0] = 131000;
+    f->rec.request.problem.doc_len[1] = 72;
+    make_document(f);
+    for (int i = 0; i < 3000; i++) {
+        json_t *copy = json_deep_copy(f->document);
+        char *text = NULL;
+        for (uint64_t n = 1 + rng_u64(&rng) % 2; n > 0; n--)
+            mutate(copy, &rng);
+        enum status status = explain_run(copy, &questions[i % CHECK_COUNT(questions)], &text);
+        assert_true(status == STATUS_OK || status == STATUS_USAGE);
+        assert_true((text != NULL) == (status == STATUS_OK));
+        answered += status == STATUS_OK;
+        refused += status != STATUS_OK;
+        free(text);
+        json_decref(copy);
+    }
+    assert_true(answered > 100 && refused > 100);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+    const struct CMUnitTest tests[] = {
+        TEST(test_whole), TEST(test_memory_terms), TEST(test_parts), TEST(test_fields_and_assumptions), TEST(test_unknown_words),
+        TEST(test_why_not), TEST(test_what_if_loss), TEST(test_what_if_checkpointing), TEST(test_what_if_memory), TEST(test_what_if_batch),
+        TEST(test_tied_stays), TEST(test_foreign_documents), TEST(test_nothing_legal), TEST(test_control_characters), TEST(test_mutations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
