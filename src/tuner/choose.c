@@ -149,8 +149,13 @@ static struct verdict why_lost(const struct request *request, const struct recom
         return verdict_no(RULE_MEASURE_FIRST, "%s is above 80 %%: a run must show that it fits", fill);
     if (row->tied)
         return verdict_no(RULE_TIED, "%s is the simpler plan, and their times do not differ for certain", other);
-    return verdict_no(RULE_SLOWER, "%.*f %% slower than %s%s", row->loses_hi - row->loses_lo < 0.02 ? 1 : 0, 100 * row->loses_by, other,
-                      row->timed ? "" : ", by estimate");
+    char percent[32];
+    int decimals = row->loses_hi - row->loses_lo < 0.02; /* a decimal where the interval is that narrow */
+    if (100 * row->loses_by < (decimals ? 0.05 : 0.5))
+        text_print(percent, sizeof percent, "less than %s %%", decimals ? "0.1" : "1");
+    else
+        text_print(percent, sizeof percent, "%.*f %%", decimals, 100 * row->loses_by);
+    return verdict_no(RULE_SLOWER, "%s slower than %s%s", percent, other, row->timed ? "" : ", by estimate");
 }
 
 int candidates_choose(const struct request *request, struct candidates *candidates, const struct pool *pool,

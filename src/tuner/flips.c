@@ -169,6 +169,8 @@ static void say_next(const struct search *search, struct recommendation *out)
         return;
     if (out->verdict == WORK_MEASURE_FIRST)
         text_print(out->next_measurement, size, "one training step at sp %d: it must show that the memory suffices", now->plan.sp);
+    else if (search->disturbed)
+        text_print(out->next_measurement, size, "the same on a quieter machine: other work kept these CPUs busy");
     else if (!now->timed && r->effort == REQUEST_ESTIMATE)
         text_print(out->next_measurement, size, "the same with --effort quick: this is an estimate from small shapes");
     else if (!now->timed)

@@ -187,10 +187,6 @@ static void set_heads_timed(const struct parts_build *build, const struct parts_
     part->c.heads_timed = timed == here ? 0 : timed;
     if (timed < asked)
         part->slack = SLACK_PART;
-    if (part->c.plan.sp != build->plan->sp) {
-        part->slack = SLACK_LENGTH;
-        part->source = RECOMMEND_EXTRAPOLATED;
-    }
 }
 
 static void set_length(int64_t seq, struct part *part)
@@ -214,11 +210,29 @@ static void set_coarse(struct part *part)
     part->source = RECOMMEND_ASSUMED;
 }
 
+/* Some heads of a rank, or a shorter row, are the same call whatever the size of the group: one sample for all plans, and what disturbs
+ * it disturbs them alike. */
+static void set_part(const struct parts_build *build, const struct parts_scale *scale, struct part *part)
+{
+    bool some = scale->heads_timed > 0 || scale->seq_timed > 0;
+    int here = parts_sp_here(build->request, build->plan->sp);
+    part->c.plan.sp = some ? 1 : here;
+    part->c.plan.dp_shard = build->request->ranks / part->c.plan.sp;
+    set_heads_timed(build, scale, part);
+    if (here != build->plan->sp) { /* as many heads, but fewer ranks at work on the host */
+        part->slack = SLACK_LENGTH;
+        part->source = RECOMMEND_EXTRAPOLATED;
+    }
+    set_length(scale->seq_timed, part);
+    if (some)
+        part->c.problem.batch = 1; /* rows are independent */
+}
+
 static enum status add_attention(const struct parts_build *build, const struct kind *kind, const struct parts_scale *scale)
 {
     const struct plan *plan = build->plan;
     for (int backward = 0; backward < 2; backward++) {
-        struct part part = parts_base(build, "attention", "", build->coarse ? 1 : parts_sp_here(build->request, plan->sp));
+        struct part part = parts_base(build, "attention", "", 1);
         struct problem *p = &part.c.problem;
         set_heads(build, &part, backward);
         set_mask(build, &part, kind->window);
@@ -226,14 +240,10 @@ static enum status add_attention(const struct parts_build *build, const struct k
         part.part = PRICE_ATTENTION;
         part.slack_kind = PARTS_SLACK_ATTENTION;
         double asked = work_attention_flops(p, plan, backward);
-        if (build->coarse) {
+        if (build->coarse)
             set_coarse(&part);
-        } else {
-            set_heads_timed(build, scale, &part);
-            set_length(scale->seq_timed, &part);
-            if (scale->heads_timed > 0 || scale->seq_timed > 0)
-                p->batch = 1; /* rows are independent */
-        }
+        else
+            set_part(build, scale, &part);
         double timed = work_attention_flops(p, &part.c.plan, backward); /* a sample of some heads is scaled to all of them */
         part.times = asked / timed * kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
         part.flops = timed * (part.c.heads_timed > 0 ? (double)part.c.heads_timed * part.c.plan.sp / p->heads : 1);

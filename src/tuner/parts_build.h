@@ -5,8 +5,8 @@
 #include "tuner/parts.h"
 
 /* Relative 95 % uncertainty of taking a time from another size (docs/models.md, "Times"). */
-#define SLACK_PART 0.03     /* some heads of a layer, some rows of a product: linear but for caches */
-#define SLACK_LENGTH 0.08   /* another length, where the kernel is already busy */
+#define SLACK_PART 0.03     /* some heads of a layer: linear but for caches */
+#define SLACK_LENGTH 0.08   /* another length, fewer rows or columns, where the kernel is already busy */
 #define SLACK_RATE 0.35     /* the rate of a small shape */
 #define SLACK_RANKS 0.35    /* an exchange or a gather among more ranks than are here */
 #define SLACK_EXCHANGE 0.30 /* an exchange of another size */

@@ -1,7 +1,7 @@
 /* tuner/parts_linear.c -- the rest of a step: products, gathers and reductions of ZeRO, the optimizer.
  *
- * Products are cut to what takes tens of milliseconds on one device; their time is linear in what is left out. Experts see fewer rows
- * than a dense layer: s * top_k / experts each.
+ * Products are cut to what takes milliseconds on one device; their time is linear in what is left out. Experts see fewer rows than a
+ * dense layer: s * top_k / experts each.
  */
 #include "tuner/parts_build.h"
 
@@ -12,36 +12,22 @@
 
 enum {
     COARSE_ROWS = 512, COARSE_SIDE = 1024,
-    TILE = 64,                 /* cut sides are multiples of it */
-    ROWS_MIN = 256,
     COPY_BYTES = 16 << 20,     /* of the copy that prices the optimizer */
     OPTIMIZER_BYTES = 28
 };
-
-/* FLOPs of one timed product, and the columns it may have then. */
-static double flops_most(enum dev_kind dev)
-{
-    return dev == DEV_CPU ? 1e9 : 1e12;
-}
-
-static int64_t columns_most(enum dev_kind dev)
-{
-    return dev == DEV_CPU ? 512 : 8192;
-}
 
 static double flops_of(int64_t m, int64_t n, int64_t k)
 {
     return 2.0 * (double)m * (double)n * (double)k;
 }
 
-static void cut(enum dev_kind dev, int64_t *m, int64_t *n, int64_t k)
+/* Rows and columns beyond which the rate of a product hardly grows. Plans whose ranks have more rows share one sample, so that what
+ * disturbs it disturbs them alike. */
+static void cut(enum dev_kind dev, int64_t *m, int64_t *n)
 {
-    if (flops_of(*m, *n, k) <= flops_most(dev))
-        return;
-    *n = *n < columns_most(dev) ? *n : columns_most(dev);
-    int64_t rows = (int64_t)(flops_most(dev) / flops_of(1, *n, k)) / TILE * TILE;
-    rows = rows < ROWS_MIN ? ROWS_MIN : rows;
+    const int64_t rows = dev == DEV_CPU ? 256 : 4096, columns = dev == DEV_CPU ? 512 : 8192;
     *m = *m < rows ? *m : rows;
+    *n = *n < columns ? *n : columns;
 }
 
 /* `flops` in all, at the rate of a product of m x n x k. */
@@ -61,8 +47,8 @@ static enum status add_product(const struct parts_build *build, int64_t m, int64
         part.source = RECOMMEND_ASSUMED;
         part.slack = SLACK_RATE;
     } else {
-        cut(build->request->dev, &part.c.m, &part.c.n, k);
-        part.slack = part.c.m < m || part.c.n < n ? SLACK_PART : 0;
+        cut(build->request->dev, &part.c.m, &part.c.n);
+        part.slack = part.c.m < m || part.c.n < n ? SLACK_LENGTH : 0;
     }
     part.times = flops / flops_of(part.c.m, part.c.n, part.c.k);
     return parts_append(build, &part);

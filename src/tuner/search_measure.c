@@ -135,14 +135,15 @@ static enum status call(struct search *search, const struct part *const *parts, 
     return status;
 }
 
-/* Kinds of calls, in order, and the share of the phase that each may take of what is left. */
+/* Kinds of calls, in order; the share of the phase that each may take of what is left; whether a few samples are enough. */
 static const struct group {
     const char *subjects[4];
     double share;
+    bool few;
 } groups[] = {
-    {{"collective"}, 0.25},
-    {{"gemm"}, 0.35},
-    {{"attention", "exchange", "layer"}, 0.95},
+    {{"collective"}, 0.25, true},
+    {{"gemm"}, 0.35, true},
+    {{"attention", "exchange", "layer"}, 0.95, false},
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
 
@@ -192,22 +193,25 @@ static enum status next_call(struct search *search, const struct parts *parts, c
 }
 
 static enum status measure_group(struct search *search, const struct parts *parts, const struct group *group, bool *done,
-                                 struct bench_options *options)
+                                 const struct bench_options *general)
 {
     const struct part *next[BENCH_CASES_MAX];
+    struct bench_options options = *general;
     int n;
+    if (group->few && options.samples_max > 3 * options.samples_min)
+        options.samples_max = 3 * options.samples_min;
     for (;;) {
-        options->budget_us = (int64_t)(group->share * (double)left_us(search));
-        if (interrupt_pending() || options->budget_us == 0)
+        options.budget_us = (int64_t)(group->share * (double)left_us(search));
+        if (interrupt_pending() || options.budget_us == 0)
             return STATUS_OK; /* what is held so far is the answer */
         TRY(next_call(search, parts, group, done, next, &n));
         if (n == 0)
             return STATUS_OK;
-        TRY(call(search, next, n, options));
+        TRY(call(search, next, n, &options));
     }
 }
 
-static enum status measure_groups(struct search *search, const struct parts *parts, bool *done, struct bench_options *options)
+static enum status measure_groups(struct search *search, const struct parts *parts, bool *done, const struct bench_options *options)
 {
     for (int g = 0; g < GROUPS; g++)
         TRY(measure_group(search, parts, &groups[g], done, options));

@@ -150,6 +150,29 @@ static void test_shared_keys(void **state)
     parts_free(&b);
 }
 
+/* Where not all of a rank's work is timed, plans share the sample too: what disturbs it cancels in their ratio. */
+static void test_shared_between_sizes(void **state)
+{
+    static const struct parts_scale scales[] = {{.heads_timed = 3}, {.heads_timed = 1, .seq_timed = 2048}};
+    struct parts one = {0}, two = {0};
+    (void)state;
+    start("qwen2.5-0.5b", 8192, 2, 2);
+    struct plan a = plan_of(1), b = plan_of(2);
+    for (int i = 0; i < CHECK_COUNT(scales); i++) {
+        list(&a, PARTS_SPLIT, &scales[i], &one);
+        list(&b, PARTS_SPLIT, &scales[i], &two);
+        for (int p = 0; p < two.n; p++)
+            if (strcmp(two.item[p].c.subject, "exchange") != 0)
+                assert_true(parts_has(&one, two.item[p].key));
+    }
+    list(&a, PARTS_SPLIT, &whole, &one); /* whole ranks differ */
+    list(&b, PARTS_SPLIT, &whole, &two);
+    assert_false(parts_has(&one, find(&two, "attention", "", PROBLEM_FORWARD)->key));
+    assert_int_equal(find(&one, "attention", "", PROBLEM_FORWARD)->c.heads_timed, 0);
+    parts_free(&one);
+    parts_free(&two);
+}
+
 /* Two different cases never have one key. */
 static void test_keys_tell_apart(void **state)
 {
@@ -435,7 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels_agree),    cmocka_unit_test(test_passes),   cmocka_unit_test(test_shared_keys),
-        cmocka_unit_test(test_keys_tell_apart), cmocka_unit_test(test_window),   cmocka_unit_test(test_products),
+        cmocka_unit_test(test_shared_between_sizes), cmocka_unit_test(test_keys_tell_apart), cmocka_unit_test(test_window),   cmocka_unit_test(test_products),
         cmocka_unit_test(test_shared_experts),  cmocka_unit_test(test_stand_in), cmocka_unit_test(test_no_stand_in),
         cmocka_unit_test(test_legal_cases),     cmocka_unit_test(test_scales_end), cmocka_unit_test(test_documents),
         cmocka_unit_test(test_layer_shares),
