@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "bench/check.h"
+#include "cli/explain_exchange.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "comm/launch.h"
@@ -18,6 +19,7 @@
 const struct ranks_mode ranks_modes[] = {
     {"bench", bench_serve},
     {"check", check_serve},
+    {"explain", explain_exchange_serve},
     {NULL, NULL},
 };
 
@@ -165,13 +167,9 @@ static int rank_main(const struct launch *launch, void *arg)
         report_end(job->cli, status == STATUS_PEER && status_last()->hint[0] == '\0' ? hint_death(job, status) : status);
     else if (status != STATUS_OK)
         give_up(job, launch->rank, ranks.boot, status);
-    bool broken = status == STATUS_PEER || status == STATUS_TIMEOUT || status == STATUS_MACHINE;
-    bool clean = status == STATUS_OK || (root && !broken); /* the others were told to end and close with us */
-    if (clean) {
-        comm_close(ranks.env.world);
-        boot_close(ranks.boot);
-        dev_close(ranks.env.dev);
-    }
+    comm_close(ranks.env.world); /* bounded, whatever happened to the others */
+    boot_close(ranks.boot);
+    dev_close(ranks.env.dev);
     return status_exit_code(status);
 }
 

@@ -65,6 +65,65 @@ static void test_transports(void **state)
     run_nothing_left();
 }
 
+/* Which ranks hold cell [token][head]; "0,1". */
+static void holders(json_t *document, const char *when, const char *tensor, size_t token, size_t head, char out[32])
+{
+    json_t *cell = json_array_get(json_array_get(json_object_get(json_object_get(document, when), tensor), token), head), *rank;
+    size_t at;
+    out[0] = '\0';
+    json_array_foreach(cell, at, rank)
+        snprintf(out + strlen(out), 32 - strlen(out), at > 0 ? ",%lld" : "%lld", (long long)json_integer_value(rank));
+}
+
+/* With more ranks than KV heads each head is held by neighbours: ranks 0,1,2,3 need KV head 0,0,1,1. */
+static void test_explain_exchange(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "explain exchange --ranks 4 --heads 8 --kv-heads 2 --seq 8 --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "exchange");
+    for (size_t token = 0; token < 8; token++) {
+        char text[32], owner[32];
+        snprintf(owner, sizeof owner, "%d", (int)token / 2);
+        for (size_t head = 0; head < 8; head++) {
+            holders(document, "before", "q", token, head, text);
+            assert_string_equal(text, owner);
+            holders(document, "back", "o", token, head, text);
+            assert_string_equal(text, owner);
+            char by_head[32];
+            snprintf(by_head, sizeof by_head, "%d", (int)head / 2);
+            holders(document, "after", "q", token, head, text);
+            assert_string_equal(text, by_head);
+        }
+        holders(document, "after", "kv", token, 0, text);
+        assert_string_equal(text, "0,1");
+        holders(document, "after", "kv", token, 1, text);
+        assert_string_equal(text, "2,3");
+    }
+    json_decref(document);
+    run_free(&run);
+    static const char *const screens[] = {"", "--ranks 8 --heads 16 --kv-heads 16", "--ranks 8 --heads 8 --kv-heads 1", "--ranks 1 --seq 3"};
+    for (int i = 0; i < CHECK_COUNT(screens); i++) {
+        run_do(&run, "explain exchange %s", screens[i]);
+        run_expect(&run, 0);
+        run_says(run.out, "after exchange 1");
+        run_fits(run.out, true);
+        run_free(&run);
+    }
+    static const char *const wrong[][2] = {{"--ranks 3", "8 query heads over 3 ranks leave 2 over"}, {"--seq 9", "8 and 12 would work"},
+                                           {"--ranks 9", "use 8 or less"}, {"--seq 65", "use 64 or less"},
+                                           {"--why-not sp=2", "belongs to the explanation of a recommendation"}};
+    for (int i = 0; i < CHECK_COUNT(wrong); i++) {
+        run_do(&run, "explain exchange %s", wrong[i][0]);
+        run_expect(&run, 2);
+        run_says(run.err, wrong[i][1]);
+        assert_int_equal(run_lines(run.err), 1);
+        run_free(&run);
+    }
+    run_nothing_left();
+}
+
 /* ---- as a launcher would start them ---- */
 
 static int free_port(void)
@@ -146,6 +205,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_transports),
+        cmocka_unit_test(test_explain_exchange),
         cmocka_unit_test(test_rank_0_alone_speaks),
         cmocka_unit_test(test_half_an_environment),
     };

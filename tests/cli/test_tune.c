@@ -214,9 +214,9 @@ static void test_explain(void **state)
     }
     temp_put(&run_temp, "other.json", "{\"schema\": \"sptune.topo/1\"}");
     temp_put(&run_temp, "broken.json", "{\"plan\": \n }");
-    static const char *const wrong[][2] = {{"explain other.json", "other.json"}, {"explain broken.json", "broken.json line 2"},
+    static const char *const wrong[][2] = {{"explain other.json", "this is no recommendation but 'sptune.topo/1'"}, {"explain broken.json", "broken.json line 2"},
                                            {"explain nowhere.json", "nowhere.json"}, {"explain nobody", "no run is called 'nobody'"},
-                                           {"explain .", "a directory that `tune` wrote"}};
+                                           {"explain .", "the directory that `tune` wrote"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
         run_do(&run, "%s", wrong[i][0]);
         run_expect(&run, 2);
