@@ -39,11 +39,12 @@ static enum status not_negative(const char *name, int64_t value)
     return HINT(FAIL(STATUS_USAGE, "%s %lld is negative", name, (long long)value), "use 0 or more");
 }
 
-/* The largest tensor, padded for the largest legal sp (which is at most heads), in fp32: beyond 2^60 bytes nothing that
- * follows is meaningful, and below it no product of this room wraps. */
+/* The largest tensor, padded for the largest legal sp (which is at most heads), in fp32: beyond 2^57 bytes nothing that
+ * follows is meaningful, and below it nothing of this room wraps: a layer holds about thirty such tensors
+ * (work_exec_bytes). */
 static enum status size_check(const struct problem *problem)
 {
-    const int64_t limit = INT64_C(1) << 60;
+    const int64_t limit = INT64_C(1) << 57;
     int64_t dim = problem->head_dim > problem_dim_v(problem) ? problem->head_dim : problem_dim_v(problem);
     int64_t row, tokens, bytes;
     if (problem->seq > limit)
@@ -54,7 +55,7 @@ static enum status size_check(const struct problem *problem)
     if (bytes > limit)
         return HINT(FAIL(STATUS_USAGE, "batch %lld x seq %lld x %d heads x head_dim %lld is beyond any machine",
                          (long long)problem->batch, (long long)problem->seq, problem->heads, (long long)dim),
-                    "one tensor in fp32 has at most 2^60 bytes");
+                    "one tensor in fp32 has at most 2^57 bytes");
     int64_t wide = problem->hidden > problem->ffn ? problem->hidden : problem->ffn;
     TRY(mem_mul(tokens, 4, "batch x seq", &bytes));
     TRY(mem_mul(bytes, wide, "batch x seq x hidden or ffn", &bytes));

@@ -79,7 +79,7 @@ static enum status fill_row(struct problem *problem, const char *path, const int
 {
     int64_t left = problem->seq, docs = 0, sum = 0;
     for (int64_t i = 0; i < n && sum <= problem->seq; i++)
-        sum += lens[i];
+        sum = lens[i] > INT64_MAX - sum ? INT64_MAX : sum + lens[i];
     if (sum == 0 && problem->seq > 0)
         return HINT(FAIL(STATUS_USAGE, "%s holds no document with a token", path), "one length in tokens per line");
     for (int64_t i = 0; left > 0 || (docs < n && sum == problem->seq); i = (i + 1) % n, docs++) {

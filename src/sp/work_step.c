@@ -29,6 +29,12 @@ static int64_t whole(double value)
     return value < most ? (int64_t)value : (int64_t)most;
 }
 
+static int64_t mul_saturated(int64_t a, int64_t b)
+{
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out)
 {
@@ -40,13 +46,13 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     double reduces = stage >= 2 ? steps : 1; /* stages 2 and 3 keep no whole gradient to add to */
     double reduce = arrives(params, problem->world) * reduces;
     double gather = 0;
-    int64_t calls = buckets * whole(reduces);
+    int64_t calls = mul_saturated(buckets, whole(reduces));
     if (stage == 3) { /* once for forward, once for backward (and its recomputation), each micro-step */
         gather = 2 * steps * arrives(params, group);
-        calls = 3 * units * plan->accumulate;
+        calls = mul_saturated(3 * units, plan->accumulate);
     } else if (stage >= 1) { /* updated parameters, once */
         gather = arrives(params, group);
-        calls += buckets;
+        calls = calls > INT64_MAX - buckets ? INT64_MAX : calls + buckets;
     } else { /* all-reduce: reduce-scatter and all-gather of the sums */
         reduce *= 2;
     }
@@ -66,12 +72,6 @@ enum work_fit work_fit(int64_t peak_bytes, int64_t limit_bytes)
 {
     double share = limit_bytes > 0 ? (double)peak_bytes / (double)limit_bytes : 2;
     return share <= 0.80 ? WORK_FITS : share <= 0.95 ? WORK_MEASURE_FIRST : WORK_DOES_NOT_FIT;
-}
-
-static int64_t mul_saturated(int64_t a, int64_t b)
-{
-    int64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
 /* S * B * W / P: what all ranks see in one micro-step. */

@@ -207,6 +207,12 @@ static void files_of_lengths(void **state)
         if (problem_set_docs(&p, path) != STATUS_USAGE)
             fail_msg("accepted the lengths '%s'", bad[i]);
     }
+    file_put(path, "4611686018427387903\n4611686018427387903\n4611686018427387903\n");
+    p.seq = INT64_MAX; /* three of them are more than an int64 holds */
+    CHECK_OK(problem_set_docs(&p, path));
+    assert_int_equal(p.docs, 3);
+    assert_int_equal(p.doc_len[2], 1);
+    assert_non_null(strstr(log_warning(log_warning_count() - 1), "holds more than"));
     file_put(path, "1\n");
     p.seq = PROBLEM_MAX_DOCS + 1;
     CHECK_FAILS(STATUS_USAGE, "more than 1024 documents", problem_set_docs(&p, path));

@@ -224,6 +224,32 @@ static void zero_traffic(void **state)
     assert_int_equal(out.gather_bytes + out.reduce_bytes + out.calls, 0);
 }
 
+/* The largest problem that problem_check takes, and the longest accumulation that a plan can hold. */
+static void nothing_wraps_at_the_limits(void **state)
+{
+    (void)state;
+    const struct target *accelerate = target_find("accelerate");
+    struct problem problem = small_problem(1, 1, 0, 1);
+    struct plan plan = small_plan(1, 1);
+    struct work_zero zero;
+    struct model model = llama_8b;
+    problem.head_dim = 1;
+    problem.dtype = DTYPE_FP32;
+    for (int64_t step = INT64_C(1) << 61; step > 0; step /= 2) {
+        problem.seq += step;
+        problem.seq -= problem_check(&problem) == STATUS_OK ? 0 : step;
+    }
+    assert_true(problem.seq >= INT64_C(1) << 50);
+    assert_true(work_exec_bytes(&problem, &plan) > problem.seq);
+    problem.world = 2;
+    plan.accumulate = INT64_MAX;
+    for (plan.zero_stage = 2; plan.zero_stage <= 3; plan.zero_stage++) {
+        model.params = INT64_C(1) << 60;
+        work_zero(&model, &problem, &plan, accelerate, &zero);
+        assert_int_equal(zero.calls, INT32_MAX);
+    }
+}
+
 static void forward_passes(void **state)
 {
     (void)state;
@@ -280,6 +306,7 @@ int main(void)
         cmocka_unit_test(products_of_a_layer_are_its_weights),
         cmocka_unit_test(products_of_experts_and_of_heads_alone),
         cmocka_unit_test(zero_traffic),
+        cmocka_unit_test(nothing_wraps_at_the_limits),
         cmocka_unit_test(forward_passes),
         cmocka_unit_test(accumulation_is_a_whole_number),
     };
