@@ -3,7 +3,7 @@
  * plan_check says yes or which rule forbids it; plan_enumerate visits every plan of a space with its verdict. Text form:
  * "ulysses sp=4 dp_shard=2 dp_replicate=1 tp=1 packed cpu chunks=1 zero=3 mb=1 acc=1 ckpt=full offload=none loss=plain mlp=plain".
  *
- * sp groups are consecutive ranks; order[] maps ranks to devices when that is not the identity.
+ * sp groups are consecutive ranks; order[] maps ranks to devices, each once, when that is not the identity.
  */
 #ifndef SPTUNE_SP_PLAN_H
 #define SPTUNE_SP_PLAN_H

@@ -10,6 +10,25 @@
 #include "sp/exec_chunk.h"
 #include "sp/target.h"
 
+/* Every device once. */
+static struct verdict order_check(const struct problem *problem, const struct plan *plan)
+{
+    bool taken[PLAN_ORDER_MAX] = {false};
+    if (plan->order_n == 0)
+        return VERDICT_YES;
+    if (plan->order_n != problem->world || plan->order_n > PLAN_ORDER_MAX)
+        return verdict_no(RULE_WORLD, "a rank order of %d entries for %d processes; a plan holds up to %d",
+                          plan->order_n, problem->world, PLAN_ORDER_MAX);
+    for (int rank = 0; rank < plan->order_n; rank++) {
+        int device = plan->order[rank];
+        if (device < 0 || device >= plan->order_n || taken[device])
+            return verdict_no(RULE_WORLD, "the rank order does not name every device once: rank %d on device %d", rank,
+                              device);
+        taken[device] = true;
+    }
+    return VERDICT_YES;
+}
+
 static struct verdict sizes_check(const struct problem *problem, const struct plan *plan)
 {
     if (plan->sp < 1 || plan->dp_shard < 1 || plan->dp_replicate < 1 || plan->tp < 1)
@@ -24,9 +43,7 @@ static struct verdict sizes_check(const struct problem *problem, const struct pl
     if (problem->world % plan->sp != 0 || left % plan->dp_shard != 0 || left / plan->dp_shard != plan->dp_replicate)
         return verdict_no(RULE_WORLD, "sp %d x dp_shard %d x dp_replicate %d is not the %d processes of the job",
                           plan->sp, plan->dp_shard, plan->dp_replicate, problem->world);
-    if (plan->order_n != 0 && plan->order_n != problem->world)
-        return verdict_no(RULE_WORLD, "a rank order of %d entries for %d processes", plan->order_n, problem->world);
-    return VERDICT_YES;
+    return order_check(problem, plan);
 }
 
 struct verdict plan_check_sp(const struct problem *problem, int sp)
@@ -97,7 +114,8 @@ static struct verdict attention_check(const struct problem *problem, const struc
         shape.docs = 1;
         shape.cu_q = shape.cu_k = cu;
     }
-    return attention->supports(&shape);
+    struct verdict verdict = attention->supports(&shape);
+    return verdict;
 }
 
 static struct verdict exchange_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
@@ -112,7 +130,8 @@ static struct verdict exchange_check(const struct problem *problem, const struct
                                    .seq_local = problem_padded(problem, plan->sp) / plan->sp,
                                    .dtype = problem->dtype,
                                    .row_elems_max = exec_row_elems(problem, plan)};
-    return exchange->supports(&shape, NULL);
+    struct verdict verdict = exchange->supports(&shape, NULL);
+    return verdict;
 }
 
 static struct verdict chunks_check(const struct problem *problem, const struct plan *plan)

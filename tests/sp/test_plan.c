@@ -190,6 +190,18 @@ static void check_names_the_rule(void **state)
     refused(&problem, (p = good, p.sp = -4, &p), RULE_WORLD, "1 or more");
     refused(&problem, (p = good, p.tp = 2, &p), RULE_TARGET_CANNOT, "tensor parallelism");
     refused(&problem, (p = good, p.order_n = 3, &p), RULE_WORLD, "rank order");
+    refused(&problem, (p = good, p.order_n = 8, &p), RULE_WORLD, "rank 1 on device 0"); /* all on device 0 */
+    for (int i = 0; i < 8; i++)
+        p.order[i] = (int16_t)(7 - i);
+    verdict = plan_check(&problem, &p, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK);
+    p.order[5] = 8;
+    refused(&problem, &p, RULE_WORLD, "rank 5 on device 8");
+    p.order[5] = -1;
+    refused(&problem, &p, RULE_WORLD, "rank 5 on device -1");
+    struct problem many = problem;
+    many.world = 2 * PLAN_ORDER_MAX; /* an order that long has no room in a plan */
+    refused(&many, (p = good, p.dp_shard = many.world / 4, p.order_n = many.world, &p), RULE_WORLD, "256");
     refused(&problem, (p = good, p.zero_stage = 4, &p), RULE_TARGET_CANNOT, "zero stage 4");
     refused(&problem, (p = good, p.zero_stage = -1, &p), RULE_TARGET_CANNOT, "zero stage -1");
     refused(&problem, (p = good, p.micro_batch = 0, &p), RULE_GLOBAL_BATCH, "micro batch 0");
