@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ID_MAX = 200, REVISION_MAX = 128 };
+enum { ID_MAX = 200, REVISION_MAX = 128, CACHES_MAX = 5 };
 
 bool hub_is_id(const char *text)
 {
@@ -26,20 +26,20 @@ bool hub_is_id(const char *text)
 }
 
 /* The caches that the environment names, in the order in which the hub's own client prefers them. */
-static void add_caches(struct text caches[4], int *n)
+static void add_caches(struct text caches[CACHES_MAX], int *n)
 {
     static const struct {
         const char *variable, *below;
-    } places[] = {
+    } places[CACHES_MAX] = {
         {"HF_HUB_CACHE", ""},
         {"HUGGINGFACE_HUB_CACHE", ""},
         {"HF_HOME", "/hub"},
         {"XDG_CACHE_HOME", "/huggingface/hub"},
         {"HOME", "/.cache/huggingface/hub"},
     };
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+    for (int i = 0; i < CACHES_MAX; i++) {
         const char *value = getenv(places[i].variable);
-        if (value == NULL || value[0] == '\0' || *n == 4)
+        if (value == NULL || value[0] == '\0')
             continue;
         text_add(&caches[*n], "%s%s", value, places[i].below);
         (*n)++;
@@ -101,7 +101,7 @@ static enum status find_in(const char *repository, struct text *path)
 
 enum status hub_find(const char *id, struct text *path, struct text *tried)
 {
-    struct text caches[4] = {{0}, {0}, {0}, {0}}, repository = {0};
+    struct text caches[CACHES_MAX] = {{0}, {0}, {0}, {0}, {0}}, repository = {0};
     enum status status = STATUS_OK;
     int n = 0;
     add_caches(caches, &n);

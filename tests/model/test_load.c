@@ -143,8 +143,15 @@ static void hub_ids_in_the_cache(void **state)
     load_refused("org/name", "no config.json");
     put_hub("cache", "aaaa", "../../../etc"); /* not followed; the one snapshot is meant */
     assert_int_equal(load_ok("org/name").layers, 2);
+    setenv("HF_HUB_CACHE", "/none/1", 1); /* every variable at once: the home's cache is looked at last */
+    setenv("HUGGINGFACE_HUB_CACHE", "/none/2", 1);
+    setenv("HF_HOME", "/none/3", 1);
+    setenv("XDG_CACHE_HOME", "/none/4", 1);
+    assert_int_equal(load_ok("org/name").layers, 2);
     unsetenv("HF_HUB_CACHE");
+    unsetenv("HUGGINGFACE_HUB_CACHE");
     unsetenv("HF_HOME");
+    unsetenv("XDG_CACHE_HOME");
     load_refused("org/other", "org/other");
     load_refused("../org", "../org");
     load_refused("a/b/c", "a/b/c");
