@@ -168,12 +168,26 @@ static enum status write_renamed(const char *path, mode_t mode, const char *byte
     return error ? fail_errno("write", path, error) : STATUS_OK;
 }
 
+/* Nothing is at `path`, or a link that leads to nothing yet: then that is made. A loop of links is not ENOENT, so this
+ * ends. */
+static enum status write_new(const char *path, const char *bytes, size_t len)
+{
+    char dir[PATH_MAX] = "", link[PATH_MAX], target[PATH_MAX];
+    ssize_t size = readlink(path, link, sizeof link - 1);
+    if (size < 0)
+        return write_renamed(path, 0, bytes, len);
+    link[size] = '\0';
+    if ((link[0] != '/' && !dir_of(path, dir)) || !text_print(target, sizeof target, "%s%s", dir, link))
+        return fail_errno("write", path, ENAMETOOLONG);
+    return file_write(target, bytes, len);
+}
+
 enum status file_write(const char *path, const char *bytes, size_t len)
 {
     char target[PATH_MAX];
     struct stat info;
     if (stat(path, &info) != 0)
-        return errno == ENOENT ? write_renamed(path, 0, bytes, len) : fail_errno("write", path, errno);
+        return errno == ENOENT ? write_new(path, bytes, len) : fail_errno("write", path, errno);
     if (S_ISDIR(info.st_mode))
         return fail_errno("write", path, EISDIR);
     if (!S_ISREG(info.st_mode))

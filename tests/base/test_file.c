@@ -147,6 +147,16 @@ static void links_and_modes_stay(void **state)
     expect_content(target, "new");
     assert_int_equal(stat(target, &info), 0);
     assert_int_equal(info.st_mode & 07777, 0640);
+    assert_int_equal(unlink(target), 0); /* a link to what is not there yet is a link all the same */
+    CHECK_OK(file_write(link_path, "again", 5));
+    assert_int_equal(lstat(link_path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    expect_content(target, "again");
+    strcpy(link_path, temp_path(&temp, "lost"));
+    assert_int_equal(symlink("nowhere/at/all", link_path), 0);
+    CHECK_FAILS(STATUS_USAGE, "cannot write", file_write(link_path, "x", 1));
+    assert_int_equal(lstat(link_path, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
 }
 
 static void directories_are_made(void **state)
