@@ -201,19 +201,22 @@ static enum status build(struct exec *exec)
     return kernel_memory_alloc(exec);
 }
 
-/* The worst status of the group, on every rank of it. */
+/* The worst status of the group, on every rank of it, and the first rank that has it: one number, so that both come
+ * from the same rank. */
 static enum status agree(struct comm *group, enum status mine)
 {
-    double worst[2] = {(double)mine, mine == STATUS_OK ? -1.0 : (double)(comm_size(group) - comm_rank(group))};
-    if (comm_size(group) == 1)
+    int size = comm_size(group), first = size - 1 - comm_rank(group);
+    double worst = (double)((int)mine * size + first);
+    if (size == 1)
         return mine;
-    enum status status = comm_max(group, worst, 2);
+    enum status status = comm_max(group, &worst, 1);
     if (mine != STATUS_OK || status != STATUS_OK)
         return mine != STATUS_OK ? mine : status;
-    if (worst[0] == (double)STATUS_OK)
+    enum status theirs = (enum status)((int)worst / size);
+    if (theirs == STATUS_OK)
         return STATUS_OK;
-    int rank = comm_job_rank(group, comm_size(group) - (int)worst[1]);
-    return status_rank(FAIL((enum status)worst[0], "rank %d could not prepare this layer", rank), rank);
+    int rank = comm_job_rank(group, size - 1 - (int)worst % size);
+    return status_rank(FAIL(theirs, "rank %d could not prepare this layer", rank), rank);
 }
 
 enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,

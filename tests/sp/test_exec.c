@@ -378,6 +378,32 @@ static int rank_refusals(const struct launch *launch, void *arg)
     return 0;
 }
 
+/* Two ranks fail differently: the third tells of one of them, its status and its number. */
+static int rank_two_reasons(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct exec *exec = NULL;
+    struct problem problem = problem_of(&scenes[0], launch->size);
+    struct plan plan = small_plan(launch->size, launch->size);
+    (void)arg;
+    if (launch->rank == 0)
+        problem.heads = -1; /* STATUS_USAGE */
+    if (launch->rank == 1)
+        plan.method = PLAN_METHOD_RING; /* STATUS_UNSUPPORTED */
+    RANK_TRY(side_open(&side, launch, NULL));
+    enum status status = exec_create(&problem, &plan, side.comm, side.dev, &exec);
+    RANK_CHECK(exec == NULL && status == (launch->rank == 0 ? STATUS_USAGE : STATUS_UNSUPPORTED));
+    RANK_CHECK(launch->rank < 2 || status_last()->rank == 1);
+    side_close(&side);
+    return 0;
+}
+
+static void the_rank_named_is_the_one_with_that_status(void **state)
+{
+    (void)state;
+    ranks_pass(3, rank_two_reasons, NULL);
+}
+
 static void what_cannot_be_prepared_is_refused_by_all(void **state)
 {
     (void)state;
@@ -391,6 +417,7 @@ int main(void)
         cmocka_unit_test(c09_two_groups_of_two),
         cmocka_unit_test(parts_run_alone),
         cmocka_unit_test(what_cannot_be_prepared_is_refused_by_all),
+        cmocka_unit_test(the_rank_named_is_the_one_with_that_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
