@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <yaml.h>
 
+enum { REDUCE_BUCKET_ELEMS = 125000000 };
+
 /* A document being emitted; the first failure is kept. */
 struct yaml {
     yaml_emitter_t emitter;
@@ -141,13 +143,16 @@ static int add_zero(json_t *root, const struct plan *plan)
         failed |= json_object_set_new(zero, "offload_optimizer", offload());
     if (plan->offload == PLAN_OFFLOAD_PARAMS)
         failed |= json_object_set_new(zero, "offload_param", offload());
+    if (plan->sp > 1)
+        failed |= json_object_set_new(zero, "reduce_bucket_size", json_integer(REDUCE_BUCKET_ELEMS));
     if (plan->zero_stage == 3)
         failed |= json_object_set_new(zero, "stage3_gather_16bit_weights_on_model_save", json_true());
     return failed | json_object_set_new(root, "zero_optimization", zero);
 }
 
 /* seq_parallel_communication_data_type fp32 is DeepSpeed's default, said aloud: gradient sums over the ranks of a sequence diverged
- * in bf16 (DeepSpeed pull request 4530). Its price is an fp32 copy of the reduce bucket, 2 GB for the default of 5e8 elements. */
+ * in bf16 (DeepSpeed pull request 4530). With the default bucket of 5e8 elements it costs 4 GB (Arctic Training's guide), which the memory
+ * model's buckets do not have; a quarter of the bucket costs a quarter, and bf16's 1 GB becomes 0.25. */
 enum status accelerate_deepspeed(const struct accelerate_facts *facts, struct text *out)
 {
     const struct plan *plan = facts->plan;

@@ -123,12 +123,14 @@ enum status accelerate_trainer_args(const struct accelerate_facts *facts, struct
     bool split = plan->sp > 1;
     accelerate_provenance(facts, out);
     text_add(out, "\"\"\"TrainingArguments of Hugging Face's Trainer for this plan: training_arguments(output_dir, **more).\n\n"
-                  "Launch with --config_file accelerate.yaml from this directory, load the model with attn_implementation=\"%s\", and\n"
-                  "give a collator that pads to a multiple of %d and returns position_ids.%s\n\"\"\"\n\n",
-             facts->class, plan->sp,
-             split ? " Trainer averages the loss over the ranks of one\nsequence and then over groups; with ZeRO 1 or 2 its gradients "
-                     "are sp_size times those of train.py, which clipping sees."
-                   : "");
+                  "Launch with --config_file accelerate.yaml from this directory, and load the model with\nattn_implementation=\"%s\".",
+             facts->class);
+    if (split)
+        text_add(out, " The collator has to pad to a multiple of %d and return position_ids.\n\n"
+                      "Trainer averages the loss over the ranks of one sequence and then over groups; with ZeRO 1 or 2 its gradients are\n"
+                      "sp_size times those of train.py, which clipping sees.",
+                 plan->sp);
+    text_add(out, "\n\"\"\"\n\n");
     text_add(out, "from pathlib import Path\n\nfrom transformers import TrainingArguments\n");
     if (split)
         text_add(out, "from accelerate.utils import DeepSpeedSequenceParallelConfig, ParallelismConfig\n");

@@ -73,8 +73,12 @@ static void say_others(const struct explain_document *d, struct text *out)
         text_free(&name);
         said++;
     }
-    for (int i = 0; i < d->nrefused && i < 3; i++)
-        explain_say(out, 5, "     sp %d is refused: %.200s (%s)", d->refused[i].plan.sp, d->refused[i].why, d->refused[i].rule);
+    for (int i = 0; i < d->nrefused && i < 3; i++) {
+        struct text name = {0};
+        explain_plan_name(d, &d->refused[i].plan, d->refused[i].class, &name);
+        explain_say(out, 5, "     %s is refused: %.200s (%s)", text_get(&name), d->refused[i].why, d->refused[i].rule);
+        text_free(&name);
+    }
     if (d->n - 1 > 4 || d->nrefused > 3)
         explain_say(out, 5, "     %d candidates and %d refused plans in all; --why-not sp=P asks for one.", d->n, d->nrefused);
 }

@@ -271,9 +271,8 @@ static enum status candidates_read(const json_t *root, struct explain_document *
         TRY(candidate_check(out, &out->candidate[i]));
     }
     for (size_t i = 0; i < m; i++, out->nrefused++) {
-        char class[PLAN_NAME];
         const json_t *row = json_array_get(refused, i);
-        TRY(plan_read(row, &out->refused[i].plan, class));
+        TRY(plan_read(row, &out->refused[i].plan, out->refused[i].class));
         TRY(get_text(row, "rule", &out->refused[i].rule));
         TRY(get_text(row, "why", &out->refused[i].why));
     }
@@ -361,34 +360,64 @@ double explain_share(int64_t bytes, int64_t limit)
     return limit > 0 ? 100.0 * (double)bytes / (double)limit : 0;
 }
 
+/* Which fields beside sp tell plans apart. */
+struct apart {
+    bool micro_batch, zero, checkpointing, offload, loss, chunks, class;
+};
+
+static void compare(const struct plan *p, const char *p_class, const struct plan *q, const char *q_class, struct apart *out)
+{
+    out->micro_batch = out->micro_batch || p->micro_batch != q->micro_batch;
+    out->zero = out->zero || p->zero_stage != q->zero_stage;
+    out->checkpointing = out->checkpointing || p->checkpointing != q->checkpointing;
+    out->offload = out->offload || p->offload != q->offload;
+    out->loss = out->loss || p->loss != q->loss;
+    out->chunks = out->chunks || p->chunks != q->chunks;
+    out->class = out->class || strcmp(p_class, q_class) != 0;
+}
+
 void explain_plan_name(const struct explain_document *document, const struct plan *plan, const char *class, struct text *out)
 {
-    bool mb = false, zero = false, checkpointing = false, offload = false, loss = false, attention = false, chunks = false;
-    for (int i = 1; i < document->n; i++) {
-        const struct explain_candidate *a = &document->candidate[0], *b = &document->candidate[i];
-        mb = mb || a->plan.micro_batch != b->plan.micro_batch;
-        zero = zero || a->plan.zero_stage != b->plan.zero_stage;
-        checkpointing = checkpointing || a->plan.checkpointing != b->plan.checkpointing;
-        offload = offload || a->plan.offload != b->plan.offload;
-        loss = loss || a->plan.loss != b->plan.loss;
-        attention = attention || strcmp(a->class, b->class) != 0;
-        chunks = chunks || a->plan.chunks != b->plan.chunks;
-    }
+    const struct explain_candidate *first = document->candidate;
+    struct apart apart = {false, false, false, false, false, false, document->n == 0};
+    for (int i = 1; i < document->n; i++)
+        compare(&first->plan, first->class, &document->candidate[i].plan, document->candidate[i].class, &apart);
+    if (document->n > 0)
+        compare(&first->plan, first->class, plan, class, &apart);
     text_add(out, "sp %d", plan->sp);
-    if (mb)
+    if (apart.micro_batch)
         text_add(out, " micro_batch=%lld", (long long)plan->micro_batch);
-    if (zero)
+    if (apart.zero)
         text_add(out, " zero=%d", plan->zero_stage);
-    if (checkpointing)
+    if (apart.checkpointing)
         text_add(out, " checkpointing=%s", plan_checkpointing_name(plan->checkpointing));
-    if (offload)
+    if (apart.offload)
         text_add(out, " offload=%s", plan_offload_name(plan->offload));
-    if (loss)
+    if (apart.loss)
         text_add(out, " loss=%s", plan_loss_name(plan->loss));
-    if (chunks)
+    if (apart.chunks)
         text_add(out, " chunks=%d", plan->chunks);
-    if (attention)
+    if (apart.class)
         text_add(out, " %s", class);
+}
+
+/* Columns of the word at `at`, and in *bytes its length; a unit stays with its number. */
+static int word_width(const char *at, int *bytes)
+{
+    static const char *const units[] = {"%", "B", "KiB", "MiB", "GiB", "TiB", "us", "ms", "s"};
+    int width = 0;
+    *bytes = (int)strcspn(at, " ");
+    if (*bytes > 0 && at[*bytes - 1] >= '0' && at[*bytes - 1] <= '9' && at[*bytes] == ' ') {
+        size_t len = strcspn(at + *bytes + 1, " ,.:;)");
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+            if (strlen(units[i]) == len && strncmp(at + *bytes + 1, units[i], len) == 0) {
+                *bytes += 1 + (int)strcspn(at + *bytes + 1, " ");
+                break;
+            }
+    }
+    for (int i = 0; i < *bytes; i++)
+        width += ((unsigned char)at[i] & 0xc0) != 0x80;
+    return width;
 }
 
 void explain_say(struct text *out, int indent, const char *fmt, ...)
@@ -406,9 +435,7 @@ void explain_say(struct text *out, int indent, const char *fmt, ...)
     text_clean(all);
     int column = 0;
     for (const char *at = all; *at != '\0';) {
-        int blanks = (int)strspn(at, " "), word = (int)strcspn(at + blanks, " "), width = 0;
-        for (int i = 0; i < word; i++)
-            width += ((unsigned char)at[blanks + i] & 0xc0) != 0x80;
+        int blanks = (int)strspn(at, " "), word = 0, width = word_width(at + blanks, &word);
         if (column > indent && column + blanks + width > WIDTH) {
             text_add(out, "\n%*s", indent, "");
             column = indent;

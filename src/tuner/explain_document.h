@@ -27,6 +27,7 @@ struct explain_candidate {
 
 struct explain_refused {
     struct plan plan;
+    char class[PLAN_NAME];
     const char *rule, *why;
 };
 

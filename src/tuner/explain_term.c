@@ -49,6 +49,7 @@ static int assumption_names(const struct explain_document *d, const char *out[64
     return n;
 }
 
+/* A hint has room for most names; those in host memory and of assumptions can still be the nearest. */
 static enum status unknown(const struct explain_document *d, const char *term)
 {
     const char *names[NAMES_MAX];
@@ -57,13 +58,15 @@ static enum status unknown(const struct explain_document *d, const char *term)
     for (int i = 0; i < MEMORY_TERMS; i++)
         names[n++] = memory_terms[i].name;
     for (int i = 0; i < PART_COUNT; i++)
-        names[n++] = explain_part_names[i];
+        if (i != PART_ATTENTION && i != PART_LOGITS) /* memory terms, too */
+            names[n++] = explain_part_names[i];
     for (int i = 0; i < FIELDS; i++)
         names[n++] = fields[i];
+    for (int i = 0; i < n; i++)
+        if (strncmp(names[i], "host_", 5) != 0)
+            text_add(&list, "%s%s", i > 0 ? " " : "", names[i]);
     n += assumption_names(d, names + n);
     const char *near = text_nearest(term, names, (size_t)n);
-    for (int i = 0; i < n; i++)
-        text_add(&list, "%s%.32s", i > 0 ? " " : "", names[i]);
     enum status status = FAIL(STATUS_USAGE, "there is no term '%.40s'", term);
     status = near != NULL ? HINT(status, "did you mean %.32s? Known: %s", near, text_get(&list)) : HINT(status, "known: %s", text_get(&list));
     text_free(&list);

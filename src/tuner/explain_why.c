@@ -153,8 +153,9 @@ static enum status not_visited(const struct explain_document *d, const struct ex
         struct verdict verdict = model_sp_heads(d->problem.heads, d->problem.kv_heads, (int)sp, d->problem.world);
         if (!verdict_ok(&verdict)) {
             explain_say(&answer->text, 2, "sp %lld: %s (%s)", (long long)sp, verdict.why, rule_code(verdict.rule));
-            if (verdict.nearest[0] > 0 || verdict.nearest[1] > 0)
-                explain_say(&answer->text, 2, "  legal beside it: %lld and %lld (0: none)", (long long)verdict.nearest[0], (long long)verdict.nearest[1]);
+            for (int i = 0; i < 2; i++)
+                if (verdict.nearest[i] > 0)
+                    explain_say(&answer->text, 2, "  legal %s it: %lld", i == 0 ? "below" : "above", (long long)verdict.nearest[i]);
             json_object_set_new(answer->body, "rule", json_string(rule_code(verdict.rule)));
             json_object_set_new(answer->body, "why", json_string(verdict.why));
             return STATUS_OK;
@@ -182,11 +183,11 @@ enum status explain_why_not(const struct explain_document *d, const char *which,
     }
     for (int i = 0; i < d->nrefused; i++) {
         const struct explain_refused *row = &d->refused[i];
-        TRY(meets_all(conditions, n, &row->plan, row->plan.attention, &meets));
+        TRY(meets_all(conditions, n, &row->plan, row->class, &meets));
         if (!meets || found++ >= SAID_MAX)
             continue;
         struct text name = {0};
-        explain_plan_name(d, &row->plan, row->plan.attention, &name);
+        explain_plan_name(d, &row->plan, row->class, &name);
         explain_say(&answer->text, 2, "%s is refused: %.224s (%s)", text_get(&name), row->why, row->rule);
         json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "plan", text_get(&name), "rule", row->rule, "why", row->why));
         text_free(&name);

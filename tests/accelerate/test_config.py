@@ -135,6 +135,8 @@ class Emitted(unittest.TestCase):
         self.assertEqual(config.get_value("gradient_accumulation_steps"), case.plan["accumulate"])
         self.assertEqual(config.get_value("train_micro_batch_size_per_gpu"), case.plan["micro_batch"])
         self.assertEqual(config.get_value("train_batch_size"), "auto")
+        bucket = 125_000_000 if case.plan["sp_size"] > 1 else None  # fp32 sums cost 8 bytes an element
+        self.assertEqual(config.get_value("zero_optimization.reduce_bucket_size"), bucket)
         self.assertEqual(bool(config.get_value("bf16.enabled")), case.document["problem"]["dtype"] == "bf16")
         self.assertEqual(bool(config.get_value("fp16.enabled")), case.document["problem"]["dtype"] == "fp16")
         self.assertEqual(config.get_value("seq_parallel_communication_data_type"), "fp32" if case.plan["sp_size"] > 1 else None)

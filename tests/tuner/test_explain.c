@@ -157,6 +157,7 @@ static void test_unknown_words(void **state)
     char *text = NULL;
     CHECK_FAILS(STATUS_USAGE, "no term 'logitz'", ask(f, TERM("logitz"), &text));
     assert_non_null(strstr(status_last()->hint, "did you mean logits?"));
+    assert_non_null(strstr(status_last()->hint, " verdict")); /* the list is whole */
     CHECK_FAILS(STATUS_USAGE, "no term ''", ask(f, TERM(""), &text));
     CHECK_FAILS(STATUS_USAGE, "does not know 'spp'", ask(f, WHY_NOT("spp=4"), &text));
     assert_non_null(strstr(status_last()->hint, "did you mean sp?"));
@@ -182,7 +183,7 @@ static void test_why_not(void **state)
     SAYS(f, WHY_NOT("sp_size=4,loss=plain"), "(slower)");
     SAYS(f, WHY_NOT("sp=8"), "sp 8 is the plan chosen");
     SAYS(f, WHY_NOT("sp=7"), "refused", "32 heads cannot be split among 7 ranks", "heads_not_divisible");
-    SAYS(f, WHY_NOT("sp=5"), "heads_not_divisible", "legal beside it: 4 and 8");
+    SAYS(f, WHY_NOT("sp=5"), "heads_not_divisible", "legal below it: 4", "legal above it: 8");
     SAYS(f, WHY_NOT("sp=4 loss=fused"), "not among what was searched", "--what-if loss=fused");
     SAYS(f, WHY_NOT("zero=3"), "sp 8", "sp 4", "sp 7");
 }
@@ -296,7 +297,7 @@ static void test_nothing_legal(void **state)
     for (int i = 0; i < 2; i++)
         f->rec.candidates[i].priced = false;
     make_document(f);
-    SAYS(f, (struct explain_options){0}, "No plan is legal", "sp 7 is refused");
+    SAYS(f, (struct explain_options){0}, "No plan is legal", "sp 7 flash_attention_2 is refused");
     SAYS(f, WHY_NOT("sp=7"), "refused");
     CHECK_FAILS(STATUS_USAGE, "no plan was legal", ask(f, TERM("logits"), &text));
     CHECK_FAILS(STATUS_USAGE, "no plan was legal", ask(f, WHAT_IF("loss=fused"), &text));
