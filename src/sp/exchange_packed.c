@@ -319,8 +319,11 @@ static enum status tensors_check(const struct packed *packed, const struct excha
         return FAIL(STATUS_USAGE, "an exchange of %d tensors; 1 to %d move in a call", n, EXCHANGE_TENSORS_MAX);
     for (int i = 0; i < n; i++) {
         const struct exchange_tensor *t = &tensors[i];
-        if (t->heads < 1 || t->dim < 1 || t->local != exchange_local_heads(t->heads, packed->size) || t->first < 0 ||
-            t->count < 0 || t->first > t->local - t->count)
+        if (t->heads < 1 || (t->heads % packed->size != 0 && packed->size % t->heads != 0))
+            return FAIL(STATUS_USAGE, "an exchange of %d heads over %d ranks: neither number divides the other",
+                        t->heads, packed->size);
+        if (t->dim < 1 || t->local != exchange_local_heads(t->heads, packed->size) || t->first < 0 || t->count < 0 ||
+            t->first > t->local - t->count)
             return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks",
                         t->count, t->first, t->local, t->heads, packed->size);
         if (t->head_stride < (int64_t)t->count * t->dim)

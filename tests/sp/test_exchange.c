@@ -1,4 +1,4 @@
-/* sp/test_exchange.c -- every exchange moves every cell to where it belongs: forked ranks, data that carries its
+/* tests/sp/test_exchange.c -- every exchange moves every cell to where it belongs: forked ranks, data that carries its
  * origin.
  *
  * A cell's value is its origin (tensor, batch, position, head, lane) as bits of the storage type; buffers are poisoned
@@ -365,6 +365,12 @@ static int misuse_is_refused(struct comm *comm, struct dev_queue *queue)
     t[0] = bench.pair[0].t;
     t[0].head_stride = 1;
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
+    t[0] = bench.pair[0].t;
+    t[0].heads = 7; /* neither number divides the other: some rank would hold parts of heads */
+    t[0].local = exchange_local_heads(7, bench.size);
+    t[0].count = 1;
+    if (bench.size > 1)
+        RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
     t[0] = bench.pair[0].t;
     t[0].dim = 400; /* more than staging was made for */
     t[0].head_stride = 400 * t[0].local;
