@@ -1,4 +1,4 @@
-/* base/check.h -- for tests: cmocka, and the checks of a status and its message. */
+/* tests/base/check.h -- for tests: cmocka, and the checks of a status and its message. */
 #ifndef SPTUNE_TESTS_BASE_CHECK_H
 #define SPTUNE_TESTS_BASE_CHECK_H
 

@@ -1,4 +1,4 @@
-/* base/temp.h -- for tests: a directory that goes away, files in it, and what a function wrote to a descriptor. */
+/* tests/base/temp.h -- for tests: a directory that goes away, files in it, and what a function wrote to a descriptor. */
 #ifndef SPTUNE_TESTS_BASE_TEMP_H
 #define SPTUNE_TESTS_BASE_TEMP_H
 

@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/dev.h"
 #include "base/mem.h"
+#include "base/table.h"
 
 static void absent_and_wrong_devices(void **state)
 {
@@ -71,6 +72,12 @@ static void events_measure(void **state)
     dev_close(dev);
 }
 
+static void every_kind_is_a_row(void **state)
+{
+    (void)state;
+    table_holds("src/base", "dev_ops", "dev", "src/base/dev.c", -1);
+}
+
 static void nothing_may_be_released(void **state)
 {
     (void)state;
@@ -83,9 +90,8 @@ static void nothing_may_be_released(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_and_wrong_devices),
-        cmocka_unit_test(memory_moves_through_a_queue),
-        cmocka_unit_test(events_measure),
+        cmocka_unit_test(absent_and_wrong_devices), cmocka_unit_test(memory_moves_through_a_queue),
+        cmocka_unit_test(events_measure),           cmocka_unit_test(every_kind_is_a_row),
         cmocka_unit_test(nothing_may_be_released),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* kernels/attention_fixture.c -- poisoned tensors, runs, and comparison with the oracle. */
+/* tests/kernels/attention_fixture.c -- poisoned tensors, runs, and comparison with the oracle. */
 #include "kernels/attention_fixture.h"
 
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-/* kernels/attention_fixture.h -- for tests: tensors for a shape, a run of a kernel, and an oracle of its own to compare
+/* tests/kernels/attention_fixture.h -- for tests: tensors for a shape, a run of a kernel, and an oracle of its own to compare
  * with.
  *
  * Inputs sit in poisoned buffers of exactly the size the strides say: what a kernel must not read is NaN, what it must

@@ -1,4 +1,4 @@
-/* kernels/attention_oracle.c -- attention by whole matrices, in double or in the storage type's precision. */
+/* tests/kernels/attention_oracle.c -- attention by whole matrices, in double or in the storage type's precision. */
 #include "kernels/attention_oracle.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* kernels/attention_oracle.h -- for tests: attention written a second time, by whole matrices, in one of two
+/* tests/kernels/attention_oracle.h -- for tests: attention written a second time, by whole matrices, in one of two
  * precisions.
  *
  * EXACT is double throughout. PLAIN is what a straightforward program in the storage type does: every matrix (S, P, O,

@@ -1,4 +1,4 @@
-/* results/rows.h -- for tests: samples made by hand, and doubles compared as doubles. */
+/* tests/results/rows.h -- for tests: samples made by hand, and doubles compared as doubles. */
 #ifndef SPTUNE_TESTS_RESULTS_ROWS_H
 #define SPTUNE_TESTS_RESULTS_ROWS_H
 

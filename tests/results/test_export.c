@@ -1,5 +1,6 @@
 /* tests/results/test_export.c -- documents that read back, tables of 80 columns. */
 #include "base/check.h"
+#include "base/table.h"
 #include "results/export_private.h"
 #include "results/rows.h"
 
@@ -37,6 +38,15 @@ static void formats_are_listed(void **state)
 }
 
 /* ---- JSON ---- */
+
+static void every_format_is_a_row(void **state)
+{
+    (void)state;
+    int rows = 0;
+    while (exports[rows])
+        rows++;
+    table_holds("src/results", "export", "export", "src/results/export.c", rows);
+}
 
 static void a_document_reads_back(void **state)
 {
@@ -382,6 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_are_listed),
+        cmocka_unit_test(every_format_is_a_row),
         cmocka_unit_test(a_document_reads_back),
         cmocka_unit_test(every_line_stands_alone),
         cmocka_unit_test(csv_reads_back),

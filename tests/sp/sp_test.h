@@ -1,4 +1,4 @@
-/* sp/sp_test.h -- small problems and plans for the tests of this room. */
+/* tests/sp/sp_test.h -- small problems and plans for the tests of this room. */
 #ifndef SPTUNE_TESTS_SP_TEST_H
 #define SPTUNE_TESTS_SP_TEST_H
 

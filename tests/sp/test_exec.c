@@ -1,4 +1,4 @@
-/* sp/test_exec.c -- the layer under every split equals the unsharded reference: forked ranks, outputs and gradients,
+/* tests/sp/test_exec.c -- the layer under every split equals the unsharded reference: forked ranks, outputs and gradients,
  * middle layout.
  *
  * Every rank makes the whole tensors from the same seed, computes the whole problem with the reference kernel in fp32

@@ -1,4 +1,4 @@
-/* sp/test_exec_chunk.c -- head arithmetic against brute force: every (heads, kv_heads, sp, chunks) of small sizes.
+/* tests/sp/test_exec_chunk.c -- head arithmetic against brute force: every (heads, kv_heads, sp, chunks) of small sizes.
  *
  * The oracle knows one rule only: query head i of the model uses kv head i / (heads / kv_heads), and rank r computes
  * the r-th part of the query heads.

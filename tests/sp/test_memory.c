@@ -1,4 +1,4 @@
-/* sp/test_memory.c -- the memory model: published peaks within the stated errors, exact terms, and what each choice
+/* tests/sp/test_memory.c -- the memory model: published peaks within the stated errors, exact terms, and what each choice
  * changes.
  *
  * Set A: eight peaks of Arctic Training's ALST recipes (8 B, 70 B and 32 B models, 1 to 64 H100 or H200, ZeRO-3, CPU

@@ -1,4 +1,4 @@
-/* sp/test_plan.c -- plans as text and hash, the rules that allow or forbid them, and the walk over a space of them. */
+/* tests/sp/test_plan.c -- plans as text and hash, the rules that allow or forbid them, and the walk over a space of them. */
 #include "sp/sp_test.h"
 
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-/* sp/test_problem.c -- problems: what is refused, padding, documents and their offsets. */
+/* tests/sp/test_problem.c -- problems: what is refused, padding, documents and their offsets. */
 #include "sp/sp_test.h"
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* sp/test_target.c -- what a runtime refuses, and what stands in for its parts here. */
+/* tests/sp/test_target.c -- what a runtime refuses, and what stands in for its parts here. */
 #include "sp/sp_test.h"
 
 #include "kernels/attention.h"

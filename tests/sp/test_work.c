@@ -1,4 +1,4 @@
-/* sp/test_work.c -- bytes, FLOPs, products of layers, data-parallel traffic, accumulation: against numbers worked out
+/* tests/sp/test_work.c -- bytes, FLOPs, products of layers, data-parallel traffic, accumulation: against numbers worked out
  * by hand. */
 #include "sp/sp_test.h"
 

@@ -1,4 +1,4 @@
-/* topo/make.h -- for tests: topologies from synth text, and with links put in by hand. */
+/* tests/topo/make.h -- for tests: topologies from synth text, and with links put in by hand. */
 #ifndef SPTUNE_TESTS_TOPO_MAKE_H
 #define SPTUNE_TESTS_TOPO_MAKE_H
 
