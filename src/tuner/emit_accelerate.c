@@ -1,7 +1,8 @@
 /* tuner/emit_accelerate.c -- a plan as files for Accelerate with the DeepSpeed backend.
  *
- * accelerate.yaml ds_config.json trainer_args.py train.py launch.sh, and launch.slurm. Refused before anything is written: what
- * Accelerate, DeepSpeed or the model would end with an error later, or run as something else than was measured.
+ * accelerate.yaml ds_config.json trainer_args.py train.py launch.sh, and launch.slurm. Refused before anything is
+ * written: what Accelerate, DeepSpeed or the model would end with an error later, or run as something else than was
+ * measured.
  */
 #include "tuner/emit_accelerate.h"
 
@@ -59,13 +60,15 @@ static enum status order_check(const struct plan *plan, int world)
 static enum status plan_refuse(const struct accelerate_facts *facts)
 {
     const struct plan *plan = facts->plan;
-    struct verdict sizes = target_accelerate_sizes(facts->world, plan->dp_replicate, plan->dp_shard, plan->tp, 1, plan->sp);
+    struct verdict sizes =
+        target_accelerate_sizes(facts->world, plan->dp_replicate, plan->dp_shard, plan->tp, 1, plan->sp);
     if (!verdict_ok(&sizes))
         return FAIL(STATUS_USAGE, "no files for this plan: %s", sizes.why);
     if (plan->method != PLAN_METHOD_ULYSSES)
         return FAIL(STATUS_USAGE, "no files for this plan: Accelerate does not run %s", plan_method_name(plan->method));
     if (plan->zero_stage < 1 || plan->zero_stage > 3)
-        return HINT(FAIL(STATUS_USAGE, "no files for ZeRO stage %d: with sequence parallelism it ends in an error", plan->zero_stage),
+        return HINT(FAIL(STATUS_USAGE, "no files for ZeRO stage %d: with sequence parallelism it ends in an error",
+                         plan->zero_stage),
                     "stages 1 to 3 run");
     if (facts->class == NULL)
         return HINT(FAIL(STATUS_USAGE, "no files for attention '%s': Accelerate cannot be told it", plan->attention),
@@ -74,18 +77,22 @@ static enum status plan_refuse(const struct accelerate_facts *facts)
         return HINT(FAIL(STATUS_USAGE, "no files for packed documents with sdpa: it attends across them"),
                     "use --attention flash_attention_2");
     if (facts->problem->docs > 0 && plan->micro_batch > 1)
-        return HINT(FAIL(STATUS_USAGE, "no files for packed documents in micro batches of %lld: Transformers sees their ends in "
-                                       "batches of one only", (long long)plan->micro_batch),
+        return HINT(FAIL(STATUS_USAGE,
+                         "no files for packed documents in micro batches of %lld: Transformers sees their ends in "
+                         "batches of one only",
+                         (long long)plan->micro_batch),
                     "use --micro-batch 1");
     if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD || plan->mlp == PLAN_MLP_TILED || plan->chunks > 1)
-        return FAIL(STATUS_USAGE, "no files for this plan: Transformers has no checkpoint offload, tiled MLP or chunked exchange");
+        return FAIL(STATUS_USAGE,
+                    "no files for this plan: Transformers has no checkpoint offload, tiled MLP or chunked exchange");
     if (plan->micro_batch < 1 || plan->accumulate < 1)
         return FAIL(STATUS_USAGE, "no files for micro batch %lld and accumulation %lld", (long long)plan->micro_batch,
                     (long long)plan->accumulate);
     return order_check(plan, facts->world);
 }
 
-enum status accelerate_facts_fill(const struct recommendation *recommendation, const char *command, struct accelerate_facts *out)
+enum status accelerate_facts_fill(const struct recommendation *recommendation, const char *command,
+                                  struct accelerate_facts *out)
 {
     const struct request *request = &recommendation->request;
     if (recommendation->chosen < 0 || recommendation->chosen >= recommendation->n)
@@ -125,7 +132,8 @@ void accelerate_provenance(const struct accelerate_facts *facts, struct text *ou
 typedef enum status (*writer)(const struct accelerate_facts *facts, struct text *out);
 
 static enum status put(struct recommendation *recommendation, const struct emit_context *context,
-                       const struct accelerate_facts *facts, const char *name, const char *kind, bool executable, writer write)
+                       const struct accelerate_facts *facts, const char *name, const char *kind, bool executable,
+                       writer write)
 {
     struct text text = {0};
     enum status status = write(facts, &text);

@@ -1,9 +1,10 @@
 /* tuner/emit_accelerate_config.c -- accelerate.yaml by libyaml, ds_config.json by jansson: exact keys and nothing else.
  *
- * Sources: accelerate 1.12 to 1.15 commands/config/config_args.py (an unknown top-level key is an error), utils/launch.py (keys inside
- * parallelism_config without the parallelism_config_ prefix are ignored without a word), utils/dataclasses.py (with a
- * deepspeed_config_file the YAML must not hold mixed_precision, zero_stage, gradient_accumulation_steps, gradient_clipping, offload_*),
- * deepspeed 0.18 to 0.19 runtime/config.py and runtime/zero/config.py.
+ * Sources: accelerate 1.12 to 1.15 commands/config/config_args.py (an unknown top-level key is an error),
+ * utils/launch.py (keys inside parallelism_config without the parallelism_config_ prefix are ignored without a word),
+ * utils/dataclasses.py (with a deepspeed_config_file the YAML must not hold mixed_precision, zero_stage,
+ * gradient_accumulation_steps, gradient_clipping, offload_*), deepspeed 0.18 to 0.19 runtime/config.py and
+ * runtime/zero/config.py.
  */
 #include "tuner/emit_accelerate.h"
 
@@ -33,8 +34,10 @@ static void put_event(struct yaml *yaml, int made, yaml_event_t *event)
 static void put_scalar(struct yaml *yaml, const char *value)
 {
     yaml_event_t event;
-    put_event(yaml, yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)value, -1, 1, 1, YAML_ANY_SCALAR_STYLE),
-              &event);
+    put_event(
+        yaml,
+        yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)value, -1, 1, 1, YAML_ANY_SCALAR_STYLE),
+        &event);
 }
 
 static void put_text(struct yaml *yaml, const char *key, const char *value)
@@ -112,10 +115,13 @@ enum status accelerate_yaml(const struct accelerate_facts *facts, struct text *o
     struct yaml yaml = {.failed = false};
     yaml_event_t event;
     accelerate_provenance(facts, out);
-    text_add(out, "# deepspeed_config_file is looked for in the current directory: launch from this one, as launch.sh does.\n"
-                  "# Precision, ZeRO stage, accumulation, clipping and offload belong in ds_config.json alone; Accelerate refuses\n"
-                  "# them here. num_processes = dp_replicate_size x dp_shard_size x sp_size = %d x %d x %d.\n",
-             facts->plan->dp_replicate, facts->plan->dp_shard, facts->plan->sp);
+    text_add(
+        out,
+        "# deepspeed_config_file is looked for in the current directory: launch from this one, as launch.sh does.\n"
+        "# Precision, ZeRO stage, accumulation, clipping and offload belong in ds_config.json alone; Accelerate "
+        "refuses\n"
+        "# them here. num_processes = dp_replicate_size x dp_shard_size x sp_size = %d x %d x %d.\n",
+        facts->plan->dp_replicate, facts->plan->dp_shard, facts->plan->sp);
     if (facts->plan->sp > 1)
         text_add(out, "# sp_attn_implementation has to equal the attn_implementation that the model is loaded with.\n");
     if (!yaml_emitter_initialize(&yaml.emitter))
@@ -137,7 +143,8 @@ static json_t *offload(void)
 
 static int add_zero(json_t *root, const struct plan *plan)
 {
-    json_t *zero = json_pack("{s:i, s:b, s:b}", "stage", plan->zero_stage, "overlap_comm", 1, "contiguous_gradients", 1);
+    json_t *zero =
+        json_pack("{s:i, s:b, s:b}", "stage", plan->zero_stage, "overlap_comm", 1, "contiguous_gradients", 1);
     int failed = 0;
     if (plan->offload != PLAN_OFFLOAD_NONE)
         failed |= json_object_set_new(zero, "offload_optimizer", offload());
@@ -150,9 +157,10 @@ static int add_zero(json_t *root, const struct plan *plan)
     return failed | json_object_set_new(root, "zero_optimization", zero);
 }
 
-/* seq_parallel_communication_data_type fp32 is DeepSpeed's default, said aloud: gradient sums over the ranks of a sequence diverged
- * in bf16 (DeepSpeed pull request 4530). With the default bucket of 5e8 elements it costs 4 GB (Arctic Training's guide), which the memory
- * model's buckets do not have; a quarter of the bucket costs a quarter, and bf16's 1 GB becomes 0.25. */
+/* seq_parallel_communication_data_type fp32 is DeepSpeed's default, said aloud: gradient sums over the ranks of a
+ * sequence diverged in bf16 (DeepSpeed pull request 4530). With the default bucket of 5e8 elements it costs 4 GB
+ * (Arctic Training's guide), which the memory model's buckets do not have; a quarter of the bucket costs a quarter, and
+ * bf16's 1 GB becomes 0.25. */
 enum status accelerate_deepspeed(const struct accelerate_facts *facts, struct text *out)
 {
     const struct plan *plan = facts->plan;
@@ -163,7 +171,8 @@ enum status accelerate_deepspeed(const struct accelerate_facts *facts, struct te
     if (dtype == DTYPE_BF16)
         failed |= json_object_set_new(root, "bf16", json_pack("{s:b}", "enabled", 1));
     if (dtype == DTYPE_FP16) /* loss_scale 0 is a dynamic scale */
-        failed |= json_object_set_new(root, "fp16", json_pack("{s:b, s:i, s:i}", "enabled", 1, "loss_scale", 0, "initial_scale_power", 16));
+        failed |= json_object_set_new(
+            root, "fp16", json_pack("{s:b, s:i, s:i}", "enabled", 1, "loss_scale", 0, "initial_scale_power", 16));
     failed |= add_zero(root, plan);
     failed |= json_object_set_new(root, "gradient_clipping", json_real(1.0));
     failed |= json_object_set_new(root, "gradient_accumulation_steps", json_integer(plan->accumulate));

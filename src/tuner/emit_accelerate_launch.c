@@ -1,6 +1,8 @@
-/* tuner/emit_accelerate_launch.c -- launch.sh starts the processes of one host; launch.slurm runs it on every host of a job.
+/* tuner/emit_accelerate_launch.c -- launch.sh starts the processes of one host; launch.slurm runs it on every host of a
+ * job.
  *
- * A rank order reaches the processes through CUDA_VISIBLE_DEVICES: process i of a host takes the i-th device listed there.
+ * A rank order reaches the processes through CUDA_VISIBLE_DEVICES: process i of a host takes the i-th device listed
+ * there.
  */
 #include "tuner/emit_accelerate.h"
 
@@ -26,25 +28,27 @@ static void put_devices(const struct accelerate_facts *facts, int host, struct t
 
 static void put_mapping(const struct accelerate_facts *facts, struct text *out)
 {
-    text_add(out, "\n# The order of the ranks that keeps each sequence's group on well-joined devices, by PCI bus order.\n"
-                  "export CUDA_DEVICE_ORDER=PCI_BUS_ID\norders=(\n");
+    text_add(out,
+             "\n# The order of the ranks that keeps each sequence's group on well-joined devices, by PCI bus order.\n"
+             "export CUDA_DEVICE_ORDER=PCI_BUS_ID\norders=(\n");
     for (int host = 0; host < facts->hosts; host++) {
         text_add(out, "  \"");
         put_devices(facts, host, out);
         text_add(out, "\"\n");
     }
-    text_add(out, ")\nread -r -a order <<<\"${orders[machine_rank]}\"\n"
-                  "if [ -n \"${CUDA_VISIBLE_DEVICES-}\" ]; then\n"
-                  "  IFS=, read -r -a have <<<\"$CUDA_VISIBLE_DEVICES\"\n"
-                  "else\n"
-                  "  mapfile -t have < <(seq 0 %d)\n"
-                  "fi\n"
-                  "if [ \"${#have[@]}\" -ne %d ]; then\n"
-                  "  printf 'launch.sh: %%d devices are visible, the plan is for %d\\n' \"${#have[@]}\" >&2\n"
-                  "  exit 2\n"
-                  "fi\n"
-                  "devices=\nfor i in \"${order[@]}\"; do\n  devices+=${devices:+,}${have[i]}\ndone\n"
-                  "export CUDA_VISIBLE_DEVICES=$devices\n",
+    text_add(out,
+             ")\nread -r -a order <<<\"${orders[machine_rank]}\"\n"
+             "if [ -n \"${CUDA_VISIBLE_DEVICES-}\" ]; then\n"
+             "  IFS=, read -r -a have <<<\"$CUDA_VISIBLE_DEVICES\"\n"
+             "else\n"
+             "  mapfile -t have < <(seq 0 %d)\n"
+             "fi\n"
+             "if [ \"${#have[@]}\" -ne %d ]; then\n"
+             "  printf 'launch.sh: %%d devices are visible, the plan is for %d\\n' \"${#have[@]}\" >&2\n"
+             "  exit 2\n"
+             "fi\n"
+             "devices=\nfor i in \"${order[@]}\"; do\n  devices+=${devices:+,}${have[i]}\ndone\n"
+             "export CUDA_VISIBLE_DEVICES=$devices\n",
              facts->per_host - 1, facts->per_host, facts->per_host);
 }
 
@@ -66,20 +70,25 @@ static void put_order(const struct accelerate_facts *facts, struct text *out)
 enum status accelerate_launch(const struct accelerate_facts *facts, struct text *out)
 {
     bool several = facts->hosts > 1;
-    header(facts, out, several ? "launch.sh MACHINE_RANK MAIN_ADDRESS [options of train.py]: starts the processes of one host."
-                               : "launch.sh [options of train.py]: starts all processes on this host.");
+    header(facts, out,
+           several ? "launch.sh MACHINE_RANK MAIN_ADDRESS [options of train.py]: starts the processes of one host."
+                   : "launch.sh [options of train.py]: starts all processes on this host.");
     text_add(out, "set -euo pipefail\n# Where accelerate.yaml and ds_config.json are.\n"
                   "if [[ ${BASH_SOURCE[0]} == */* ]]; then cd -- \"${BASH_SOURCE[0]%%/*}/\"; fi\n\n");
-    text_add(out, "if ! command -v accelerate >/dev/null; then\n"
-                  "  printf '%%s\\n' 'launch.sh: accelerate is not installed here; one way is' \\\n"
-                  "    \"  python3 -m pip install 'torch>=2.3' 'transformers>=4.51.3' 'accelerate>=1.12' 'deepspeed>=0.18.2'%s\" >&2\n"
-                  "  exit 127\nfi\n",
+    text_add(out,
+             "if ! command -v accelerate >/dev/null; then\n"
+             "  printf '%%s\\n' 'launch.sh: accelerate is not installed here; one way is' \\\n"
+             "    \"  python3 -m pip install 'torch>=2.3' 'transformers>=4.51.3' 'accelerate>=1.12' "
+             "'deepspeed>=0.18.2'%s\" >&2\n"
+             "  exit 127\nfi\n",
              facts->plan->loss == PLAN_LOSS_FUSED ? " liger-kernel" : "");
     if (several)
-        text_add(out, "if [ $# -lt 2 ]; then\n  printf 'usage: launch.sh MACHINE_RANK MAIN_ADDRESS [options of train.py]\\n' >&2\n"
-                      "  exit 2\nfi\nmachine_rank=$1 main_address=$2\nshift 2\n"
-                      "if [[ ! $machine_rank =~ ^[0-9]+$ ]] || [ \"$machine_rank\" -ge %d ]; then\n"
-                      "  printf 'launch.sh: machine rank %%s, there are 0 to %d\\n' \"$machine_rank\" >&2\n  exit 2\nfi\n",
+        text_add(out,
+                 "if [ $# -lt 2 ]; then\n  printf 'usage: launch.sh MACHINE_RANK MAIN_ADDRESS [options of "
+                 "train.py]\\n' >&2\n"
+                 "  exit 2\nfi\nmachine_rank=$1 main_address=$2\nshift 2\n"
+                 "if [[ ! $machine_rank =~ ^[0-9]+$ ]] || [ \"$machine_rank\" -ge %d ]; then\n"
+                 "  printf 'launch.sh: machine rank %%s, there are 0 to %d\\n' \"$machine_rank\" >&2\n  exit 2\nfi\n",
                  facts->hosts, facts->hosts - 1);
     else if (facts->order && facts->recommendation->request.dev != DEV_CPU)
         text_add(out, "machine_rank=0\n");
@@ -101,8 +110,8 @@ static void put_job_name(const char *name, struct text *out)
         text_add(out, "%c", strchr(plain, name[i]) != NULL ? name[i] : '-');
 }
 
-/* srun numbers hosts as the job lists them. Where the plan orders hosts, host i of the job gets the machine rank whose block of ranks
- * the plan puts there. */
+/* srun numbers hosts as the job lists them. Where the plan orders hosts, host i of the job gets the machine rank whose
+ * block of ranks the plan puts there. */
 static void put_hosts(const struct accelerate_facts *facts, struct text *out)
 {
     text_add(out, "machine_ranks=(");
@@ -120,9 +129,11 @@ enum status accelerate_slurm(const struct accelerate_facts *facts, struct text *
 {
     text_add(out, "#!/usr/bin/env bash\n#SBATCH --job-name=");
     put_job_name(facts->model->name, out);
-    text_add(out, "\n#SBATCH --nodes=%d\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=%d\n#SBATCH --exclusive\n", facts->hosts,
-             facts->per_host);
-    text_add(out, "# sbatch launch.slurm [options of train.py], from its own directory; partition, account and time are yours to add.\n");
+    text_add(out,
+             "\n#SBATCH --nodes=%d\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=%d\n#SBATCH --exclusive\n",
+             facts->hosts, facts->per_host);
+    text_add(out, "# sbatch launch.slurm [options of train.py], from its own directory; partition, account and time "
+                  "are yours to add.\n");
     accelerate_provenance(facts, out);
     text_add(out, "set -euo pipefail\ncd -- \"${SLURM_SUBMIT_DIR:?start this with sbatch}\"\n\n");
     if (facts->hosts == 1) {

@@ -1,6 +1,7 @@
-/* tuner/emit_accelerate_script.c -- train.py and trainer_args.py: the plan as Python literals, in front of code that reads them.
+/* tuner/emit_accelerate_script.c -- train.py and trainer_args.py: the plan as Python literals, in front of code that
+ * reads them.
  *
- * The body of train.py is emit_accelerate_train.py of this directory, compiled in; lines "#@NAME@" are replaced.
+ * The body of train.py is emit_accelerate_train.py of this directory, compiled in; lines "# @NAME@" are replaced.
  */
 #include "tuner/emit_accelerate.h"
 #include "tuner/emit_quote.h"
@@ -24,7 +25,8 @@ static void put_int(struct text *out, const char *key, int64_t value)
     text_add(out, "    \"%s\": %lld,\n", key, (long long)value);
 }
 
-/* A name with an owner, "meta-llama/Llama-3.1-8B", is loaded from the hub or its cache; others name no weights that we know of. */
+/* A name with an owner, "meta-llama/Llama-3.1-8B", is loaded from the hub or its cache; others name no weights that we
+ * know of. */
 static bool is_hub_id(const char *name)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -33,8 +35,8 @@ static bool is_hub_id(const char *name)
            slash[1 + strspn(slash + 1, letters)] == '\0' && name[0] != '.';
 }
 
-/* Keyword arguments of the model's configuration class, by the names that Transformers maps to a family's own. Bare head counts
- * become a Llama block of these heads. */
+/* Keyword arguments of the model's configuration class, by the names that Transformers maps to a family's own. Bare
+ * head counts become a Llama block of these heads. */
 static void put_shape(struct text *out, const struct accelerate_facts *facts)
 {
     const struct model *m = facts->model;
@@ -44,13 +46,17 @@ static void put_shape(struct text *out, const struct accelerate_facts *facts)
     quote_python(out, heads_only ? "llama" : m->type);
     text_add(out, ", \"num_hidden_layers\": %d, \"hidden_size\": %lld, \"num_attention_heads\": %d,\n", m->layers,
              (long long)m->hidden, m->heads);
-    text_add(out, "              \"num_key_value_heads\": %d, \"head_dim\": %d, \"intermediate_size\": %lld,\n", m->kv_heads,
-             m->head_dim, (long long)(heads_only ? 4 * m->hidden : m->experts > 0 && m->dense_layers > 0 ? m->ffn_dense : m->ffn));
+    text_add(out, "              \"num_key_value_heads\": %d, \"head_dim\": %d, \"intermediate_size\": %lld,\n",
+             m->kv_heads, m->head_dim,
+             (long long)(heads_only                              ? 4 * m->hidden
+                         : m->experts > 0 && m->dense_layers > 0 ? m->ffn_dense
+                                                                 : m->ffn));
     text_add(out, "              \"vocab_size\": %lld, \"tie_word_embeddings\": %s, \"max_position_embeddings\": %lld",
              (long long)(heads_only ? HEADS_ONLY_VOCAB : m->vocab), m->tied ? "True" : "False", (long long)positions);
     if (m->experts > 0)
-        text_add(out, ",\n              \"num_local_experts\": %d, \"num_experts\": %d, \"num_experts_per_tok\": %d, "
-                      "\"moe_intermediate_size\": %lld",
+        text_add(out,
+                 ",\n              \"num_local_experts\": %d, \"num_experts\": %d, \"num_experts_per_tok\": %d, "
+                 "\"moe_intermediate_size\": %lld",
                  m->experts, m->experts, m->experts_per_token, (long long)m->ffn);
     if (m->window > 0)
         text_add(out, ",\n              \"sliding_window\": %lld},\n", (long long)m->window);
@@ -62,7 +68,11 @@ static void put_documents(struct text *out, const struct problem *problem)
 {
     text_add(out, "    \"documents\": [");
     for (int i = 0; i < problem->docs; i++)
-        text_add(out, "%s%lld", i == 0 ? "" : i % 12 == 0 ? ",\n                  " : ", ", (long long)problem->doc_len[i]);
+        text_add(out, "%s%lld",
+                 i == 0        ? ""
+                 : i % 12 == 0 ? ",\n                  "
+                               : ", ",
+                 (long long)problem->doc_len[i]);
     text_add(out, "],\n");
 }
 
@@ -95,9 +105,9 @@ enum status accelerate_train(const struct accelerate_facts *facts, struct text *
     const char *line = emit_accelerate_train_template;
     while (*line != '\0') {
         size_t len = strcspn(line, "\n");
-        if (len == 13 && strncmp(line, "#@PROVENANCE@", len) == 0)
+        if (len == 14 && strncmp(line, "# @PROVENANCE@", len) == 0)
             accelerate_provenance(facts, out);
-        else if (len == 7 && strncmp(line, "#@PLAN@", len) == 0)
+        else if (len == 8 && strncmp(line, "# @PLAN@", len) == 0)
             put_plan(out, facts);
         else
             text_add(out, "%.*s\n", (int)len, line);
@@ -108,11 +118,12 @@ enum status accelerate_train(const struct accelerate_facts *facts, struct text *
 
 static void put_parallelism(struct text *out, const struct accelerate_facts *facts)
 {
-    text_add(out, "        \"parallelism_config\": ParallelismConfig(\n"
-                  "            dp_replicate_size=%d, dp_shard_size=%d, sp_size=%d, sp_backend=\"deepspeed\",\n"
-                  "            sp_handler=DeepSpeedSequenceParallelConfig(\n"
-                  "                sp_seq_length_is_variable=True,\n"
-                  "                sp_attn_implementation=\"%s\")),\n",
+    text_add(out,
+             "        \"parallelism_config\": ParallelismConfig(\n"
+             "            dp_replicate_size=%d, dp_shard_size=%d, sp_size=%d, sp_backend=\"deepspeed\",\n"
+             "            sp_handler=DeepSpeedSequenceParallelConfig(\n"
+             "                sp_seq_length_is_variable=True,\n"
+             "                sp_attn_implementation=\"%s\")),\n",
              facts->plan->dp_replicate, facts->plan->dp_shard, facts->plan->sp, facts->class);
 }
 
@@ -122,29 +133,38 @@ enum status accelerate_trainer_args(const struct accelerate_facts *facts, struct
     const struct plan *plan = facts->plan;
     bool split = plan->sp > 1;
     accelerate_provenance(facts, out);
-    text_add(out, "\"\"\"TrainingArguments of Hugging Face's Trainer for this plan: training_arguments(output_dir, **more).\n\n"
-                  "Launch with --config_file accelerate.yaml from this directory, and load the model with\nattn_implementation=\"%s\".",
-             facts->class);
+    text_add(
+        out,
+        "\"\"\"TrainingArguments of Hugging Face's Trainer for this plan: training_arguments(output_dir, **more).\n\n"
+        "Launch with --config_file accelerate.yaml from this directory, and load the model "
+        "with\nattn_implementation=\"%s\".",
+        facts->class);
     if (split)
-        text_add(out, " The collator has to pad to a multiple of %d and return position_ids.\n\n"
-                      "Trainer averages the loss over the ranks of one sequence and then over groups; with ZeRO 1 or 2 its gradients are\n"
-                      "sp_size times those of train.py, which clipping sees.",
+        text_add(out,
+                 " The collator has to pad to a multiple of %d and return position_ids.\n\n"
+                 "Trainer averages the loss over the ranks of one sequence and then over groups; with ZeRO 1 or 2 its "
+                 "gradients are\n"
+                 "sp_size times those of train.py, which clipping sees.",
                  plan->sp);
     text_add(out, "\n\"\"\"\n\n");
     text_add(out, "from pathlib import Path\n\nfrom transformers import TrainingArguments\n");
     if (split)
         text_add(out, "from accelerate.utils import DeepSpeedSequenceParallelConfig, ParallelismConfig\n");
     text_add(out, "\n\ndef training_arguments(output_dir=\"trainer-out\", **more):\n    arguments = {\n");
-    text_add(out, "        \"output_dir\": output_dir,\n        \"per_device_train_batch_size\": %lld,\n"
-                  "        \"gradient_accumulation_steps\": %lld,\n        \"gradient_checkpointing\": %s,\n",
+    text_add(out,
+             "        \"output_dir\": output_dir,\n        \"per_device_train_batch_size\": %lld,\n"
+             "        \"gradient_accumulation_steps\": %lld,\n        \"gradient_checkpointing\": %s,\n",
              (long long)plan->micro_batch, (long long)plan->accumulate,
              plan->checkpointing == PLAN_CHECKPOINTING_FULL ? "True" : "False");
     if (plan->checkpointing == PLAN_CHECKPOINTING_FULL)
         text_add(out, "        \"gradient_checkpointing_kwargs\": {\"use_reentrant\": False},\n");
     text_add(out, "        \"bf16\": %s,\n        \"fp16\": %s,\n        \"max_grad_norm\": 1.0,\n",
-             facts->problem->dtype == DTYPE_BF16 ? "True" : "False", facts->problem->dtype == DTYPE_FP16 ? "True" : "False");
-    text_add(out, "        \"dataloader_drop_last\": True,  # a short last batch has a shape that the sequence split refuses\n"
-                  "        \"deepspeed\": str(Path(__file__).resolve().with_name(\"ds_config.json\")),\n");
+             facts->problem->dtype == DTYPE_BF16 ? "True" : "False",
+             facts->problem->dtype == DTYPE_FP16 ? "True" : "False");
+    text_add(
+        out,
+        "        \"dataloader_drop_last\": True,  # a short last batch has a shape that the sequence split refuses\n"
+        "        \"deepspeed\": str(Path(__file__).resolve().with_name(\"ds_config.json\")),\n");
     if (split)
         put_parallelism(out, facts);
     text_add(out, "    }\n    arguments.update(more)\n    return TrainingArguments(**arguments)\n");

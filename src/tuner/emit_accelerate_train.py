@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-#@PROVENANCE@
+# @PROVENANCE@
 """Train a causal language model on long sequences, split the way the plan beside this file says.
 
 Launch it from its own directory: ./launch.sh, or `accelerate launch --config_file accelerate.yaml train.py`.
@@ -13,14 +13,13 @@ micro_batch x accumulate x world / P sequences; with --tokens-per-step the accum
 import argparse
 import json
 import math
-import os
 import sys
 import sysconfig
 import time
 from importlib import metadata
 from pathlib import Path
 
-#@PLAN@
+# @PLAN@
 
 NEEDED = {"torch": "2.3", "transformers": "4.51.3", "accelerate": "1.12", "deepspeed": "0.18.2"}
 
@@ -64,10 +63,19 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=PLAN["model"], help="model directory or hub id [%(default)s]")
-    parser.add_argument("--random-init", action="store_true", default=PLAN["weights"] == "random",
-                        help="start from random weights of the planned shape instead of loading --model")
-    parser.add_argument("--data", nargs="*", default=[], metavar="FILE",
-                        help="text files, or .jsonl with a \"text\" in each line [the bytes of Python's library]")
+    parser.add_argument(
+        "--random-init",
+        action="store_true",
+        default=PLAN["weights"] == "random",
+        help="start from random weights of the planned shape instead of loading --model",
+    )
+    parser.add_argument(
+        "--data",
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help='text files, or .jsonl with a "text" in each line [the bytes of Python\'s library]',
+    )
     parser.add_argument("--tokenizer", default=None, help="directory or hub id [--model; bytes with --random-init]")
     parser.add_argument("--steps", type=int, default=20, help="optimizer steps [%(default)s]")
     parser.add_argument("--tokens-per-step", type=int, default=0, help="sets the accumulation [as planned]")
@@ -89,7 +97,9 @@ def accumulation(tokens_per_step):
     micro_step = PLAN["micro_batch"] * PLAN["seq"] * PLAN["world"] // PLAN["sp_size"]
     steps, rest = divmod(tokens_per_step, micro_step)
     if rest or steps < 1:
-        sys.exit(f"train.py: --tokens-per-step {tokens_per_step} is no multiple of the {micro_step} tokens of a micro-step")
+        sys.exit(
+            f"train.py: --tokens-per-step {tokens_per_step} is no multiple of the {micro_step} tokens of a micro-step"
+        )
     return steps
 
 
@@ -122,7 +132,7 @@ def cut_rows(stream, lengths):
     while at + total <= len(stream):
         row = []
         for length in lengths:
-            row.append(list(stream[at:at + length]))
+            row.append(list(stream[at : at + length]))
             at += length
         rows.append(row)
     return rows
@@ -181,7 +191,9 @@ def collate(rows):
         ids, positions, labels = [], [], []
         for document in row:
             ids += document
-            positions += range(len(document)) if PLAN["documents"] else range(len(positions), len(positions) + len(document))
+            positions += (
+                range(len(document)) if PLAN["documents"] else range(len(positions), len(positions) + len(document))
+            )
             labels += [IGNORED] + document[1:]
         padding = width - len(ids)
         batch["input_ids"].append(ids + [0] * padding)
@@ -208,7 +220,9 @@ def load_model(arguments):
         try:
             model = AutoModelForCausalLM.from_pretrained(arguments.model, **how)
         except OSError as error:
-            sys.exit(f"train.py: cannot load {arguments.model!r}: {error}\nGive --model DIRECTORY, or --random-init to try the plan")
+            sys.exit(
+                f"train.py: cannot load {arguments.model!r}: {error}\nGive --model DIRECTORY, or --random-init to try the plan"
+            )
     model.config.use_cache = False
     if PLAN["checkpointing"] == "full" and hasattr(model, "activation_checkpointing_enable"):
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
@@ -227,8 +241,12 @@ def tiled_loss(head, hidden, labels):
     tokens = hidden.shape[1]
     tiles = max(1, math.ceil(4 * hidden.shape[0] * tokens * PLAN["vocab"] / 2**30))
     width = math.ceil(tokens / tiles)
-    return torch.stack([checkpoint(slice_loss, head, hidden[:, at:at + width], labels[:, at:at + width], use_reentrant=False)
-                        for at in range(0, tokens, width)]).sum()
+    return torch.stack(
+        [
+            checkpoint(slice_loss, head, hidden[:, at : at + width], labels[:, at : at + width], use_reentrant=False)
+            for at in range(0, tokens, width)
+        ]
+    ).sum()
 
 
 def put_loss(model):
@@ -240,6 +258,7 @@ def put_loss(model):
     whole, head = model.forward, model.get_output_embeddings()
     if PLAN["loss"] == "fused":
         from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
         fused = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORED, reduction="sum")
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         value = getattr(model.config, name, None)
@@ -316,8 +335,10 @@ def check_launch(accelerator):
     sizes = accelerator.parallelism_config
     sp_size = sizes.sp_size if sizes is not None else 1
     if (accelerator.num_processes, sp_size) != (PLAN["world"], PLAN["sp_size"]):
-        sys.exit(f"train.py: {accelerator.num_processes} processes with sp_size {sp_size}, planned for {PLAN['world']} with "
-                 f"{PLAN['sp_size']}; launch it with --config_file accelerate.yaml from its own directory")
+        sys.exit(
+            f"train.py: {accelerator.num_processes} processes with sp_size {sp_size}, planned for {PLAN['world']} with "
+            f"{PLAN['sp_size']}; launch it with --config_file accelerate.yaml from its own directory"
+        )
 
 
 def peak_gib(accelerator):
@@ -344,7 +365,8 @@ def main():
     choose_device(arguments.cpu)
     accelerator = Accelerator(
         # False: with a split sequence one batch of the loader is P micro-steps, and its last one is not theirs
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=steps, sync_with_dataloader=False))
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=steps, sync_with_dataloader=False)
+    )
     check_launch(accelerator)
     if accelerator.state.deepspeed_plugin is not None:
         accelerator.state.deepspeed_plugin.deepspeed_config["gradient_accumulation_steps"] = steps
@@ -352,16 +374,26 @@ def main():
     model = put_loss(load_model(arguments))
     rows = Rows(arguments, PLAN["world"] * PLAN["micro_batch"] * 4)
     if len(rows) < PLAN["world"] * PLAN["micro_batch"]:
-        sys.exit(f"train.py: {len(rows)} rows of {PLAN['seq']} tokens are not {PLAN['micro_batch']} for each of {PLAN['world']} ranks")
-    loader = DataLoader(rows, batch_size=PLAN["micro_batch"], shuffle=True, drop_last=True, collate_fn=collate,
-                        generator=torch.Generator().manual_seed(arguments.seed))  # the same order under every plan
+        sys.exit(
+            f"train.py: {len(rows)} rows of {PLAN['seq']} tokens are not {PLAN['micro_batch']} for each of {PLAN['world']} ranks"
+        )
+    loader = DataLoader(
+        rows,
+        batch_size=PLAN["micro_batch"],
+        shuffle=True,
+        drop_last=True,
+        collate_fn=collate,
+        generator=torch.Generator().manual_seed(arguments.seed),
+    )  # the same order under every plan
     parameters = sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.lr, betas=(0.9, 0.95), weight_decay=0.1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     model.train()
     tokens = PLAN["micro_batch"] * PLAN["seq"] * steps * PLAN["world"] // PLAN["sp_size"]
-    accelerator.print(f"{parameters:,} parameters, {'random weights' if arguments.random_init else arguments.model}; "
-                      f"{tokens:,} tokens a step; predicted {PLAN['predicted_step_s']:.3g} s, {PLAN['predicted_peak_gib']:.3g} GiB")
+    accelerator.print(
+        f"{parameters:,} parameters, {'random weights' if arguments.random_init else arguments.model}; "
+        f"{tokens:,} tokens a step; predicted {PLAN['predicted_step_s']:.3g} s, {PLAN['predicted_peak_gib']:.3g} GiB"
+    )
     batches = forever(loader)
     for step in range(arguments.steps):
         for group in optimizer.param_groups:
@@ -371,8 +403,10 @@ def main():
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
-        accelerator.print(f"step {step + 1:5d}  loss {loss:.4f}  grad_norm {float(model.get_global_grad_norm() or 0):.4f}  {seconds:.3f} s  "
-                          f"{tokens / seconds / PLAN['world']:.1f} tokens/s/device  peak {peak_gib(accelerator):.2f} GiB")
+        accelerator.print(
+            f"step {step + 1:5d}  loss {loss:.4f}  grad_norm {float(model.get_global_grad_norm() or 0):.4f}  {seconds:.3f} s  "
+            f"{tokens / seconds / PLAN['world']:.1f} tokens/s/device  peak {peak_gib(accelerator):.2f} GiB"
+        )
     if arguments.save:
         save_model(accelerator, model, arguments.save)
     accelerator.end_training()

@@ -126,10 +126,12 @@ static enum status check_one(const struct emit_staged *file, const char *dir, co
         return STATUS_OK;
     if (strcmp(file->name, document_name) == 0) /* record_read looked at it */
         return STATUS_OK;
-    return HINT(WHERE(FAIL(STATUS_USAGE, ours != NULL ? "%s was edited since sptune wrote it" : "%s is there and has no record of sptune",
-                           file->name),
-                      "%s", path),
-                "nothing was changed; --force replaces it, --out names another directory");
+    return HINT(
+        WHERE(FAIL(STATUS_USAGE,
+                   ours != NULL ? "%s was edited since sptune wrote it" : "%s is there and has no record of sptune",
+                   file->name),
+              "%s", path),
+        "nothing was changed; --force replaces it, --out names another directory");
 }
 
 static enum status check_kind(const struct emit_staged *file, const char *dir)
@@ -147,7 +149,8 @@ enum status emit_batch_check(const struct emit_batch *batch, const char *dir, bo
     json_t *record = NULL;
     enum status status = STATUS_OK;
     if (!force)
-        status = HINT(record_read(dir, &record), "nothing was changed; --force replaces it, --out names another directory");
+        status =
+            HINT(record_read(dir, &record), "nothing was changed; --force replaces it, --out names another directory");
     for (int i = 0; i < batch->n && status == STATUS_OK; i++)
         status = force ? check_kind(&batch->file[i], dir) : check_one(&batch->file[i], dir, record);
     json_decref(record);

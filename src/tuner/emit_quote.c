@@ -24,7 +24,11 @@ void quote_shell(struct text *out, const char *word)
 static int32_t next_point(const unsigned char **at)
 {
     const unsigned char *s = *at;
-    int more = s[0] < 0x80 ? 0 : s[0] >= 0xc2 && s[0] < 0xe0 ? 1 : (s[0] & 0xf0) == 0xe0 ? 2 : s[0] >= 0xf0 && s[0] < 0xf5 ? 3 : -1;
+    int more = s[0] < 0x80                   ? 0
+               : s[0] >= 0xc2 && s[0] < 0xe0 ? 1
+               : (s[0] & 0xf0) == 0xe0       ? 2
+               : s[0] >= 0xf0 && s[0] < 0xf5 ? 3
+                                             : -1;
     int32_t point = more <= 0 ? s[0] : s[0] & (0x3f >> more);
     for (int i = 1; more > 0 && i <= more; i++) {
         if ((s[i] & 0xc0) != 0x80) { /* the terminator is none either */

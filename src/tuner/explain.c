@@ -1,4 +1,5 @@
-/* tuner/explain.c -- answers from a stored recommendation: the whole of it in words, and the way to the single questions. */
+/* tuner/explain.c -- answers from a stored recommendation: the whole of it in words, and the way to the single
+ * questions. */
 #include "tuner/explain.h"
 
 #include "base/units.h"
@@ -11,22 +12,26 @@ static void say_problem(const struct explain_document *d, struct text *out)
 {
     char seq[UNITS_BUF], tokens[UNITS_BUF];
     const struct problem *p = &d->problem;
-    explain_say(out, 5, "%s, %d query and %d KV heads of %d; %s tokens%s; %d processes, %d of them measured; target %s.", d->model.name,
-                p->heads, p->kv_heads, p->head_dim, units_format_count(p->seq, seq), p->docs > 0 ? " of packed documents" : "", p->world,
-                d->ranks < p->world ? d->ranks : p->world, d->target->runtime);
+    explain_say(out, 5,
+                "%s, %d query and %d KV heads of %d; %s tokens%s; %d processes, %d of them measured; target %s.",
+                d->model.name, p->heads, p->kv_heads, p->head_dim, units_format_count(p->seq, seq),
+                p->docs > 0 ? " of packed documents" : "", p->world, d->ranks < p->world ? d->ranks : p->world,
+                d->target->runtime);
     if (d->global_batch_tokens > 0)
-        explain_say(out, 5, "     %s tokens in each optimizer step.", units_format_count(d->global_batch_tokens, tokens));
+        explain_say(out, 5, "     %s tokens in each optimizer step.",
+                    units_format_count(d->global_batch_tokens, tokens));
 }
 
 static void say_plan(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
 {
     const struct plan *p = &c->plan;
     explain_say(out, 5,
-                "USE  sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s: %d ranks share each sequence, %d groups of them read sequences of "
+                "USE  sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s: %d ranks share each sequence, %d groups of "
+                "them read sequences of "
                 "their own. ZeRO stage %d, micro batch %lld, accumulation %lld, checkpointing %s, offload %s, loss %s.",
-                p->sp, p->dp_shard, p->dp_replicate, c->class, p->sp, d->problem.world / p->sp, p->zero_stage, (long long)p->micro_batch,
-                (long long)p->accumulate, plan_checkpointing_name(p->checkpointing), plan_offload_name(p->offload),
-                plan_loss_name(p->loss));
+                p->sp, p->dp_shard, p->dp_replicate, c->class, p->sp, d->problem.world / p->sp, p->zero_stage,
+                (long long)p->micro_batch, (long long)p->accumulate, plan_checkpointing_name(p->checkpointing),
+                plan_offload_name(p->offload), plan_loss_name(p->loss));
 }
 
 static void say_time(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
@@ -35,10 +40,12 @@ static void say_time(const struct explain_document *d, const struct explain_cand
     struct text parts = {0};
     for (int i = 0; i < PART_COUNT; i++)
         if (c->step_us > 0 && c->part_us[i] / c->step_us >= 0.005)
-            text_add(&parts, "%s%s %.0f %%", parts.len > 0 ? ", " : "", explain_part_names[i], 100 * c->part_us[i] / c->step_us);
-    explain_say(out, 5, "TIME %s for a step, 95 %% between %s and %s (%s): %s. That is %.4g tokens/s on each of %d devices.",
-                units_format_us(c->step_us, step), units_format_us(c->lo_us, lo), units_format_us(c->hi_us, hi), c->source,
-                text_get(&parts), c->speed, d->problem.world);
+            text_add(&parts, "%s%s %.0f %%", parts.len > 0 ? ", " : "", explain_part_names[i],
+                     100 * c->part_us[i] / c->step_us);
+    explain_say(out, 5,
+                "TIME %s for a step, 95 %% between %s and %s (%s): %s. That is %.4g tokens/s on each of %d devices.",
+                units_format_us(c->step_us, step), units_format_us(c->lo_us, lo), units_format_us(c->hi_us, hi),
+                c->source, text_get(&parts), c->speed, d->problem.world);
     text_free(&parts);
 }
 
@@ -52,10 +59,13 @@ static void say_memory(const struct explain_document *d, const struct explain_ca
     work_memory(&d->model, &problem, &c->plan, d->target, &memory);
     for (int i = 0; i < memory.n; i++)
         if (memory.term[i].live_at_peak && !memory.term[i].host)
-            text_add(&terms, "%s%s %s", terms.len > 0 ? ", " : "", memory.term[i].name, units_format_bytes((double)memory.term[i].bytes, size));
+            text_add(&terms, "%s%s %s", terms.len > 0 ? ", " : "", memory.term[i].name,
+                     units_format_bytes((double)memory.term[i].bytes, size));
     explain_say(out, 5, "MEM  %s of %s (%.0f %%; limit from %.60s): %s. The peak is at %s: %s.",
-                units_format_bytes((double)c->peak_bytes, size), units_format_bytes((double)d->device_memory_bytes, limit),
-                explain_share(c->peak_bytes, d->device_memory_bytes), d->device_memory_from, d->verdict, memory.peak_at, text_get(&terms));
+                units_format_bytes((double)c->peak_bytes, size),
+                units_format_bytes((double)d->device_memory_bytes, limit),
+                explain_share(c->peak_bytes, d->device_memory_bytes), d->device_memory_from, d->verdict, memory.peak_at,
+                text_get(&terms));
     text_free(&terms);
 }
 
@@ -80,7 +90,8 @@ static void say_others(const struct explain_document *d, struct text *out)
         text_free(&name);
     }
     if (d->n - 1 > 4 || d->nrefused > 3)
-        explain_say(out, 5, "     %d candidates and %d refused plans in all; --why-not sp=P asks for one.", d->n, d->nrefused);
+        explain_say(out, 5, "     %d candidates and %d refused plans in all; --why-not sp=P asks for one.", d->n,
+                    d->nrefused);
 }
 
 static void say_assumed(const struct explain_document *d, struct text *out)
@@ -90,7 +101,8 @@ static void say_assumed(const struct explain_document *d, struct text *out)
     json_t *row;
     json_array_foreach(json_object_get(d->root, "assumptions"), i, row)
     {
-        const char *name = json_string_value(json_object_get(row, "name")), *value = json_string_value(json_object_get(row, "value"));
+        const char *name = json_string_value(json_object_get(row, "name")),
+                   *value = json_string_value(json_object_get(row, "value"));
         if (name != NULL && value != NULL && i < 32)
             text_add(&all, " %.32s=%.64s", name, value);
     }
@@ -135,11 +147,14 @@ enum status explain_whole(const struct explain_document *d, struct explain_answe
     say_others(d, out);
     say_assumed(d, out);
     say_flips(d, out);
-    explain_say(out, 5, "ASK  a memory term, a part of the time or an assumption by name; --why-not sp=4; --what-if loss=fused.");
+    explain_say(
+        out, 5,
+        "ASK  a memory term, a part of the time or an assumption by name; --why-not sp=4; --what-if loss=fused.");
     return STATUS_OK;
 }
 
-static enum status ask(const struct explain_document *document, const struct explain_options *options, struct explain_answer *answer)
+static enum status ask(const struct explain_document *document, const struct explain_options *options,
+                       struct explain_answer *answer)
 {
     bool any = false;
     if (options->term != NULL && (any = true))
@@ -151,7 +166,8 @@ static enum status ask(const struct explain_document *document, const struct exp
     return any ? STATUS_OK : explain_whole(document, answer);
 }
 
-static enum status answer_make(const json_t *recommendation, const struct explain_options *options, struct explain_answer *out)
+static enum status answer_make(const json_t *recommendation, const struct explain_options *options,
+                               struct explain_answer *out)
 {
     static const struct explain_options nothing = {0};
     struct explain_document document;

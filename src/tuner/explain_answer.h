@@ -17,7 +17,8 @@ struct explain_condition {
 enum status explain_conditions(const char *text, const char *option, const char *const *keys, int nkeys,
                                struct explain_condition out[EXPLAIN_CONDITIONS], int *out_n);
 /* Does the plan meet it? STATUS_USAGE for a value that cannot be. */
-enum status explain_meets(const struct explain_condition *condition, const struct plan *plan, const char *class, bool *out);
+enum status explain_meets(const struct explain_condition *condition, const struct plan *plan, const char *class,
+                          bool *out);
 extern const char *const explain_plan_keys[]; /* what explain_meets knows; NULL-terminated */
 
 enum status explain_whole(const struct explain_document *document, struct explain_answer *out);

@@ -1,5 +1,5 @@
-/* tuner/explain_document.c -- read a sptune.recommendation/1 document back, field by field, each within bounds that keep every later sum
- * within its type. */
+/* tuner/explain_document.c -- read a sptune.recommendation/1 document back, field by field, each within bounds that
+ * keep every later sum within its type. */
 #include "tuner/explain_document.h"
 
 #include "base/mem.h"
@@ -75,24 +75,39 @@ static enum status model_read(const json_t *root, struct model *m)
     struct {
         const char *key;
         int *out;
-    } ints[] = {{"layers", &m->layers}, {"heads", &m->heads}, {"kv_heads", &m->kv_heads}, {"head_dim", &m->head_dim},
-                {"head_dim_v", &m->head_dim_v}, {"dense_layers", &m->dense_layers}, {"window_layers", &m->window_layers},
-                {"experts", &m->experts}, {"experts_per_token", &m->experts_per_token}};
+    } ints[] = {{"layers", &m->layers},
+                {"heads", &m->heads},
+                {"kv_heads", &m->kv_heads},
+                {"head_dim", &m->head_dim},
+                {"head_dim_v", &m->head_dim_v},
+                {"dense_layers", &m->dense_layers},
+                {"window_layers", &m->window_layers},
+                {"experts", &m->experts},
+                {"experts_per_token", &m->experts_per_token}};
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
         TRY(get_int(o, ints[i].key, 0, ints[i].out));
     struct {
         const char *key;
         int64_t *out;
-    } counts[] = {{"hidden", &m->hidden}, {"ffn", &m->ffn}, {"ffn_dense", &m->ffn_dense}, {"ffn_shared", &m->ffn_shared},
-                  {"vocab", &m->vocab}, {"window", &m->window}, {"max_positions", &m->max_positions}, {"params", &m->params},
-                  {"params_layer", &m->params_layer}, {"params_embedding", &m->params_embedding}, {"params_active", &m->params_active}};
+    } counts[] = {{"hidden", &m->hidden},
+                  {"ffn", &m->ffn},
+                  {"ffn_dense", &m->ffn_dense},
+                  {"ffn_shared", &m->ffn_shared},
+                  {"vocab", &m->vocab},
+                  {"window", &m->window},
+                  {"max_positions", &m->max_positions},
+                  {"params", &m->params},
+                  {"params_layer", &m->params_layer},
+                  {"params_embedding", &m->params_embedding},
+                  {"params_active", &m->params_active}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         TRY(get_count(o, counts[i].key, 0, count_max, counts[i].out));
     struct {
         const char *key;
         bool *out;
-    } bools[] = {{"gated", &m->gated}, {"tied", &m->tied}, {"qkv_bias", &m->qkv_bias}, {"o_bias", &m->o_bias},
-                 {"mlp_bias", &m->mlp_bias}, {"qk_norm", &m->qk_norm}, {"params_exact", &m->params_exact}};
+    } bools[] = {
+        {"gated", &m->gated},       {"tied", &m->tied},       {"qkv_bias", &m->qkv_bias},        {"o_bias", &m->o_bias},
+        {"mlp_bias", &m->mlp_bias}, {"qk_norm", &m->qk_norm}, {"params_exact", &m->params_exact}};
     for (size_t i = 0; i < sizeof bools / sizeof *bools; i++)
         TRY(json_bool(o, bools[i].key, where, false, bools[i].out));
     return STATUS_OK;
@@ -160,10 +175,10 @@ static enum status get_word(const json_t *o, const char *key, const char *(*name
     return WHERE(FAIL(STATUS_USAGE, "\"%s\" is '%.40s', which this sptune does not know", key, text), "%s", where);
 }
 
-#define WORD(function, type)                                                             \
-    static const char *word_##function(int value)                                        \
-    {                                                                                    \
-        return plan_##function##_name((enum plan_##type)value);                          \
+#define WORD(function, type)                                                                                           \
+    static const char *word_##function(int value)                                                                      \
+    {                                                                                                                  \
+        return plan_##function##_name((enum plan_##type)value);                                                        \
     }
 WORD(method, method)
 WORD(checkpointing, checkpointing)
@@ -244,8 +259,8 @@ static enum status candidate_check(const struct explain_document *d, const struc
     const struct plan *p = &c->plan;
     int left = d->problem.world / p->sp;
     if (d->problem.world % p->sp != 0 || left % p->dp_shard != 0 || left / p->dp_shard != p->dp_replicate || p->tp != 1)
-        return WHERE(FAIL(STATUS_USAGE, "a candidate of sp %d x dp_shard %d x dp_replicate %d x tp %d for %d processes", p->sp,
-                          p->dp_shard, p->dp_replicate, p->tp, d->problem.world),
+        return WHERE(FAIL(STATUS_USAGE, "a candidate of sp %d x dp_shard %d x dp_replicate %d x tp %d for %d processes",
+                          p->sp, p->dp_shard, p->dp_replicate, p->tp, d->problem.world),
                      "%s", where);
     if (p->micro_batch == d->problem.batch)
         return STATUS_OK;
@@ -289,7 +304,8 @@ static enum status chosen_find(const json_t *root, struct explain_document *out)
     TRY(plan_read(root, &plan, class));
     plan_text(&plan, wanted);
     for (int i = 0; i < out->n && out->chosen < 0; i++)
-        if (strcmp(plan_text(&out->candidate[i].plan, text), wanted) == 0 && strcmp(out->candidate[i].class, class) == 0)
+        if (strcmp(plan_text(&out->candidate[i].plan, text), wanted) == 0 &&
+            strcmp(out->candidate[i].class, class) == 0)
             out->chosen = i;
     if (out->chosen < 0)
         return WHERE(FAIL(STATUS_USAGE, "the plan chosen is not among the candidates"), "%s", where);
@@ -311,9 +327,11 @@ static enum status schema_check(const json_t *root)
         return HINT(FAIL(STATUS_USAGE, "this is a table of answers, one recommendation is expected"),
                     "run `sptune tune` for one length alone");
     if (strncmp(schema, ours, sizeof ours - 1) == 0)
-        return HINT(FAIL(STATUS_USAGE, "schema %.60s is of another sptune; this one reads sptune.recommendation/1", schema),
-                    "explain it with the sptune that wrote it");
-    return HINT(FAIL(STATUS_USAGE, "schema '%.60s' is no recommendation", schema), "sptune.recommendation/1 is expected");
+        return HINT(
+            FAIL(STATUS_USAGE, "schema %.60s is of another sptune; this one reads sptune.recommendation/1", schema),
+            "explain it with the sptune that wrote it");
+    return HINT(FAIL(STATUS_USAGE, "schema '%.60s' is no recommendation", schema),
+                "sptune.recommendation/1 is expected");
 }
 
 static enum status read_all(const json_t *root, struct explain_document *out)
@@ -365,7 +383,8 @@ struct apart {
     bool micro_batch, zero, checkpointing, offload, loss, chunks, class;
 };
 
-static void compare(const struct plan *p, const char *p_class, const struct plan *q, const char *q_class, struct apart *out)
+static void compare(const struct plan *p, const char *p_class, const struct plan *q, const char *q_class,
+                    struct apart *out)
 {
     out->micro_batch = out->micro_batch || p->micro_batch != q->micro_batch;
     out->zero = out->zero || p->zero_stage != q->zero_stage;
@@ -376,7 +395,8 @@ static void compare(const struct plan *p, const char *p_class, const struct plan
     out->class = out->class || strcmp(p_class, q_class) != 0;
 }
 
-void explain_plan_name(const struct explain_document *document, const struct plan *plan, const char *class, struct text *out)
+void explain_plan_name(const struct explain_document *document, const struct plan *plan, const char *class,
+                       struct text *out)
 {
     const struct explain_candidate *first = document->candidate;
     struct apart apart = {false, false, false, false, false, false, document->n == 0};

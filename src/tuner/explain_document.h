@@ -1,4 +1,5 @@
-/* tuner/explain_document.h -- a stored recommendation, read back into values that sp/work takes. Nothing in it is trusted. */
+/* tuner/explain_document.h -- a stored recommendation, read back into values that sp/work takes. Nothing in it is
+ * trusted. */
 #ifndef SPTUNE_TUNER_EXPLAIN_DOCUMENT_H
 #define SPTUNE_TUNER_EXPLAIN_DOCUMENT_H
 
@@ -8,7 +9,15 @@
 
 /* The breakdown of a step; EXPLAIN_PARTS names them as the document does. */
 enum explain_part {
-    PART_EXCHANGE_IN, PART_ATTENTION, PART_EXCHANGE_OUT, PART_EXPOSED, PART_GEMM, PART_ZERO, PART_OPTIMIZER, PART_LOGITS, PART_COUNT
+    PART_EXCHANGE_IN,
+    PART_ATTENTION,
+    PART_EXCHANGE_OUT,
+    PART_EXPOSED,
+    PART_GEMM,
+    PART_ZERO,
+    PART_OPTIMIZER,
+    PART_LOGITS,
+    PART_COUNT
 };
 extern const char *const explain_part_names[PART_COUNT];
 
@@ -17,7 +26,7 @@ struct explain_candidate {
     struct plan plan;
     char class[PLAN_NAME];
     double step_us, lo_us, hi_us, part_us[PART_COUNT];
-    double speed;         /* tokens per second and device */
+    double speed; /* tokens per second and device */
     int64_t peak_bytes, host_bytes;
     double loses_by;
     const char *tied_with; /* text of a plan, NULL */
@@ -54,7 +63,8 @@ void explain_document_free(struct explain_document *document);
 void explain_problem(const struct explain_document *document, const struct plan *plan, struct problem *out);
 double explain_share(int64_t bytes, int64_t limit); /* of memory, in percent */
 /* "sp 4", "sp 4 loss=tiled": what tells this plan from the others of the document. */
-void explain_plan_name(const struct explain_document *document, const struct plan *plan, const char *class, struct text *out);
+void explain_plan_name(const struct explain_document *document, const struct plan *plan, const char *class,
+                       struct text *out);
 
 /* A paragraph of at most 80 columns; lines after the first are indented. Any bytes are made printable. */
 void explain_say(struct text *out, int indent, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

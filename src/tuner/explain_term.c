@@ -1,4 +1,5 @@
-/* tuner/explain_term.c -- one number by its name: a term of the memory, a part of the time, an assumption, a field of the plan. */
+/* tuner/explain_term.c -- one number by its name: a term of the memory, a part of the time, an assumption, a field of
+ * the plan. */
 #include "tuner/explain_answer.h"
 
 #include "base/units.h"
@@ -6,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the bytes of the chosen plan's memory are and what each term means; work_memory has the formula with its numbers. */
+/* Where the bytes of the chosen plan's memory are and what each term means; work_memory has the formula with its
+ * numbers. */
 static const struct {
     const char *name, *about;
 } memory_terms[] = {
@@ -31,8 +33,19 @@ static const struct {
 };
 enum { MEMORY_TERMS = (int)(sizeof memory_terms / sizeof *memory_terms) };
 
-static const char *const fields[] = {"sp_size", "dp_shard_size", "dp_replicate_size", "zero_stage", "micro_batch", "accumulate",
-                                     "tokens_per_s_per_device", "step_us", "peak_bytes", "limit_bytes", "memory", "time", "verdict"};
+static const char *const fields[] = {"sp_size",
+                                     "dp_shard_size",
+                                     "dp_replicate_size",
+                                     "zero_stage",
+                                     "micro_batch",
+                                     "accumulate",
+                                     "tokens_per_s_per_device",
+                                     "step_us",
+                                     "peak_bytes",
+                                     "limit_bytes",
+                                     "memory",
+                                     "time",
+                                     "verdict"};
 enum { FIELDS = (int)(sizeof fields / sizeof *fields), NAMES_MAX = MEMORY_TERMS + PART_COUNT + FIELDS + 64 };
 
 static int assumption_names(const struct explain_document *d, const char *out[64])
@@ -68,7 +81,8 @@ static enum status unknown(const struct explain_document *d, const char *term)
     n += assumption_names(d, names + n);
     const char *near = text_nearest(term, names, (size_t)n);
     enum status status = FAIL(STATUS_USAGE, "there is no term '%.40s'", term);
-    status = near != NULL ? HINT(status, "did you mean %.32s? Known: %s", near, text_get(&list)) : HINT(status, "known: %s", text_get(&list));
+    status = near != NULL ? HINT(status, "did you mean %.32s? Known: %s", near, text_get(&list))
+                          : HINT(status, "known: %s", text_get(&list));
     text_free(&list);
     return status;
 }
@@ -80,7 +94,8 @@ static void memory_of(const struct explain_document *d, const struct explain_can
     work_memory(&d->model, &problem, &c->plan, d->target, out);
 }
 
-static void memory_term(const struct explain_document *d, const struct explain_candidate *c, int index, struct explain_answer *answer)
+static void memory_term(const struct explain_document *d, const struct explain_candidate *c, int index,
+                        struct explain_answer *answer)
 {
     struct work_memory memory;
     char size[UNITS_BUF], bytes[UNITS_BUF], peak[UNITS_BUF];
@@ -96,8 +111,10 @@ static void memory_term(const struct explain_document *d, const struct explain_c
                     units_format_bytes((double)term->bytes, size), term->host ? "host" : "device");
         explain_say(&answer->text, 2, "  %s", memory_terms[index].about);
         if (!term->host)
-            explain_say(&answer->text, 2, "  %s the peak of %s, which is at %s%s", term->live_at_peak ? "part of" : "not live at",
-                        units_format_bytes((double)memory.peak_bytes, peak), memory.peak_at, term->live_at_peak ? "" : ": phases exclude each other");
+            explain_say(&answer->text, 2, "  %s the peak of %s, which is at %s%s",
+                        term->live_at_peak ? "part of" : "not live at",
+                        units_format_bytes((double)memory.peak_bytes, peak), memory.peak_at,
+                        term->live_at_peak ? "" : ": phases exclude each other");
         json_object_set_new(answer->body, "bytes", json_integer(term->bytes));
         json_object_set_new(answer->body, "formula", json_string(term->formula));
         json_object_set_new(answer->body, "live_at_peak", json_boolean(term->live_at_peak));
@@ -108,19 +125,25 @@ static void memory_term(const struct explain_document *d, const struct explain_c
     json_object_set_new(answer->body, "bytes", json_integer(0));
 }
 
-static void memory_table(const struct explain_document *d, const struct explain_candidate *c, struct explain_answer *answer)
+static void memory_table(const struct explain_document *d, const struct explain_candidate *c,
+                         struct explain_answer *answer)
 {
     struct work_memory memory;
     char size[UNITS_BUF], limit[UNITS_BUF];
     memory_of(d, c, &memory);
     for (int i = 0; i < memory.n; i++) {
         const struct work_term *term = &memory.term[i];
-        explain_say(&answer->text, 30, "%c %-16s %9s  %s", term->host ? 'h' : term->live_at_peak ? '*' : ' ', term->name,
-                    units_format_bytes((double)term->bytes, size), term->formula);
+        explain_say(&answer->text, 30, "%c %-16s %9s  %s",
+                    term->host           ? 'h'
+                    : term->live_at_peak ? '*'
+                                         : ' ',
+                    term->name, units_format_bytes((double)term->bytes, size), term->formula);
     }
-    explain_say(&answer->text, 2, "* live at the peak, at %s: %s of %s, %.0f %%. Fits up to 80 %%, up to 95 %% a run must show it.%s",
+    explain_say(&answer->text, 2,
+                "* live at the peak, at %s: %s of %s, %.0f %%. Fits up to 80 %%, up to 95 %% a run must show it.%s",
                 memory.peak_at, units_format_bytes((double)memory.peak_bytes, size),
-                units_format_bytes((double)d->device_memory_bytes, limit), explain_share(memory.peak_bytes, d->device_memory_bytes),
+                units_format_bytes((double)d->device_memory_bytes, limit),
+                explain_share(memory.peak_bytes, d->device_memory_bytes),
                 memory.host_bytes > 0 ? " h host memory of one rank." : "");
     json_object_set_new(answer->body, "peak_bytes", json_integer(memory.peak_bytes));
     json_object_set_new(answer->body, "limit_bytes", json_integer(d->device_memory_bytes));
@@ -141,44 +164,57 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
     work_exchange(&p, plan, true, &backward);
     switch ((enum explain_part)part) {
     case PART_EXCHANGE_IN:
-        explain_say(out, 2, "  %d layers x %lld micro-steps x (%d forward: q, k, v in, %s; 1 backward: do in, %s), of which %d/%d leave the rank",
-                    layers, steps, passes, units_format_bytes((double)forward.bytes_in, a), units_format_bytes((double)backward.bytes_in, b),
-                    plan->sp - 1, plan->sp);
+        explain_say(out, 2,
+                    "  %d layers x %lld micro-steps x (%d forward: q, k, v in, %s; 1 backward: do in, %s), of which "
+                    "%d/%d leave the rank",
+                    layers, steps, passes, units_format_bytes((double)forward.bytes_in, a),
+                    units_format_bytes((double)backward.bytes_in, b), plan->sp - 1, plan->sp);
         return;
     case PART_EXCHANGE_OUT:
-        explain_say(out, 2, "  %d layers x %lld micro-steps x (%d forward: o out, %s; 1 backward: dq, dk, dv out, %s), of which %d/%d leave the rank",
-                    layers, steps, passes, units_format_bytes((double)forward.bytes_out, a), units_format_bytes((double)backward.bytes_out, b),
-                    plan->sp - 1, plan->sp);
+        explain_say(out, 2,
+                    "  %d layers x %lld micro-steps x (%d forward: o out, %s; 1 backward: dq, dk, dv out, %s), of "
+                    "which %d/%d leave the rank",
+                    layers, steps, passes, units_format_bytes((double)forward.bytes_out, a),
+                    units_format_bytes((double)backward.bytes_out, b), plan->sp - 1, plan->sp);
         return;
     case PART_ATTENTION:
-        explain_say(out, 2, "  %d layers x %lld micro-steps x (%d forward of %.3g TFLOP, 1 backward of %.3g TFLOP): %d/%d heads over all tokens",
-                    layers, steps, passes, work_attention_flops(&p, plan, false) * 1e-12, work_attention_flops(&p, plan, true) * 1e-12,
-                    p.heads / plan->sp, p.heads);
+        explain_say(out, 2,
+                    "  %d layers x %lld micro-steps x (%d forward of %.3g TFLOP, 1 backward of %.3g TFLOP): %d/%d "
+                    "heads over all tokens",
+                    layers, steps, passes, work_attention_flops(&p, plan, false) * 1e-12,
+                    work_attention_flops(&p, plan, true) * 1e-12, p.heads / plan->sp, p.heads);
         return;
     case PART_GEMM:
-        explain_say(out, 2, "  %d layers x %lld micro-steps x (%d forward + 2 backward) x products of a rank's tokens:", layers, steps, passes);
+        explain_say(out, 2,
+                    "  %d layers x %lld micro-steps x (%d forward + 2 backward) x products of a rank's tokens:", layers,
+                    steps, passes);
         for (int i = 0, n = work_gemms(&d->model, &p, plan, gemm); i < n; i++)
-            explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times", gemm[i].name, (long long)gemm[i].m, (long long)gemm[i].n,
-                        (long long)gemm[i].k, gemm[i].count);
+            explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times", gemm[i].name, (long long)gemm[i].m,
+                        (long long)gemm[i].n, (long long)gemm[i].k, gemm[i].count);
         return;
     case PART_LOGITS:
         gemm[0] = work_logits(&d->model, &p, plan);
-        explain_say(out, 2, "  %lld micro-steps x %d x the product with the vocabulary, %lld x %lld x %lld (loss %s%s)", steps,
-                    plan->loss == PLAN_LOSS_PLAIN ? 3 : 4, (long long)gemm[0].m, (long long)gemm[0].n, (long long)gemm[0].k,
-                    plan_loss_name(plan->loss), plan->loss == PLAN_LOSS_PLAIN ? "" : " computes it again in backward");
+        explain_say(out, 2, "  %lld micro-steps x %d x the product with the vocabulary, %lld x %lld x %lld (loss %s%s)",
+                    steps, plan->loss == PLAN_LOSS_PLAIN ? 3 : 4, (long long)gemm[0].m, (long long)gemm[0].n,
+                    (long long)gemm[0].k, plan_loss_name(plan->loss),
+                    plan->loss == PLAN_LOSS_PLAIN ? "" : " computes it again in backward");
         return;
     case PART_ZERO:
         work_zero(&d->model, &p, plan, d->target, &zero);
-        explain_say(out, 2, "  ZeRO stage %d over %d ranks: %s gathered and %s reduced into each rank, %d calls; overlapped with nothing, so an upper bound",
+        explain_say(out, 2,
+                    "  ZeRO stage %d over %d ranks: %s gathered and %s reduced into each rank, %d calls; overlapped "
+                    "with nothing, so an upper bound",
                     plan->zero_stage, zero.group, units_format_bytes((double)zero.gather_bytes, a),
                     units_format_bytes((double)zero.reduce_bytes, b), zero.calls);
         return;
     case PART_OPTIMIZER:
         work_zero(&d->model, &p, plan, d->target, &zero);
-        explain_say(out, 2, "  once a step: %s elements of this rank, read and written at the copy rate", units_format_count(zero.optimizer_elems, a));
+        explain_say(out, 2, "  once a step: %s elements of this rank, read and written at the copy rate",
+                    units_format_count(zero.optimizer_elems, a));
         return;
     default:
-        explain_say(out, 2, "  what of the exchanges is not hidden behind attention, where chunks overlap; 0 without chunks");
+        explain_say(out, 2,
+                    "  what of the exchanges is not hidden behind attention, where chunks overlap; 0 without chunks");
     }
 }
 
@@ -188,12 +224,13 @@ static const char *composed_of(const struct explain_document *d)
     return text != NULL && text[0] != '\0' ? text : "nothing timed of this plan itself: rates of small shapes";
 }
 
-static void part_term(const struct explain_document *d, const struct explain_candidate *c, int part, struct explain_answer *answer)
+static void part_term(const struct explain_document *d, const struct explain_candidate *c, int part,
+                      struct explain_answer *answer)
 {
     char us[UNITS_BUF], step[UNITS_BUF];
     double share = c->step_us > 0 ? 100 * c->part_us[part] / c->step_us : 0;
-    explain_say(&answer->text, 2, "%s = %s of the step's %s, %.1f %% (%s)", explain_part_names[part], units_format_us(c->part_us[part], us),
-                units_format_us(c->step_us, step), share, c->source);
+    explain_say(&answer->text, 2, "%s = %s of the step's %s, %.1f %% (%s)", explain_part_names[part],
+                units_format_us(c->part_us[part], us), units_format_us(c->step_us, step), share, c->source);
     part_formula(d, &c->plan, part, &answer->text);
     explain_say(&answer->text, 2, "  composed of %.160s", composed_of(d));
     json_object_set_new(answer->body, "term", json_string(explain_part_names[part]));
@@ -201,7 +238,8 @@ static void part_term(const struct explain_document *d, const struct explain_can
     json_object_set_new(answer->body, "share", json_num(share / 100, 4));
 }
 
-static void time_table(const struct explain_document *d, const struct explain_candidate *c, struct explain_answer *answer)
+static void time_table(const struct explain_document *d, const struct explain_candidate *c,
+                       struct explain_answer *answer)
 {
     char us[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF];
     for (int i = 0; i < PART_COUNT; i++)
@@ -219,11 +257,13 @@ static bool assumption(const struct explain_document *d, const char *term, struc
     json_t *row;
     json_array_foreach(json_object_get(d->root, "assumptions"), i, row)
     {
-        const char *name = json_string_value(json_object_get(row, "name")), *value = json_string_value(json_object_get(row, "value"));
+        const char *name = json_string_value(json_object_get(row, "name")),
+                   *value = json_string_value(json_object_get(row, "value"));
         const char *from = json_string_value(json_object_get(row, "from"));
         if (name == NULL || strcmp(name, term) != 0)
             continue;
-        explain_say(&answer->text, 2, "%.32s = %.64s: assumed, %.64s. It was not asked for; give it and nothing is assumed.", name,
+        explain_say(&answer->text, 2,
+                    "%.32s = %.64s: assumed, %.64s. It was not asked for; give it and nothing is assumed.", name,
                     value != NULL ? value : "?", from != NULL ? from : "?");
         json_object_set_new(answer->body, "assumption", json_incref(row));
         return true;
@@ -237,8 +277,9 @@ static void accumulate(const struct explain_document *d, const struct plan *p, s
     char step[UNITS_BUF], global[UNITS_BUF];
     explain_problem(d, p, &problem);
     if (d->global_batch_tokens > 0)
-        explain_say(out, 2, "accumulate = G x P / (S x B x W) = %s x %d / (%lld x %lld x %d) = %lld", units_format_count(d->global_batch_tokens, global),
-                    p->sp, (long long)problem.seq, (long long)problem.batch, problem.world, (long long)p->accumulate);
+        explain_say(out, 2, "accumulate = G x P / (S x B x W) = %s x %d / (%lld x %lld x %d) = %lld",
+                    units_format_count(d->global_batch_tokens, global), p->sp, (long long)problem.seq,
+                    (long long)problem.batch, problem.world, (long long)p->accumulate);
     else
         explain_say(out, 2, "accumulate = %lld: no global batch was asked for", (long long)p->accumulate);
     explain_say(out, 2, "  one optimizer step sees %s tokens; with sp P each micro-step sees P times fewer sequences",
@@ -255,13 +296,14 @@ static void by_candidate(const struct explain_document *d, bool memory, struct e
         char size[UNITS_BUF];
         explain_plan_name(d, &c->plan, c->class, &name);
         if (memory)
-            explain_say(&answer->text, 4, "  %s: %s, %.0f %% of the limit%s", text_get(&name), units_format_bytes((double)c->peak_bytes, size),
+            explain_say(&answer->text, 4, "  %s: %s, %.0f %% of the limit%s", text_get(&name),
+                        units_format_bytes((double)c->peak_bytes, size),
                         explain_share(c->peak_bytes, d->device_memory_bytes), c->chosen ? " (chosen)" : "");
         else
             explain_say(&answer->text, 4, "  %s: %.4g tokens/s/device, %s a step (%s)%s", text_get(&name), c->speed,
                         units_format_us(c->step_us, size), c->source, c->chosen ? " (chosen)" : "");
-        json_array_append_new(rows, json_pack("{s:s, s:I, s:f}", "plan", text_get(&name), "peak_bytes", (json_int_t)c->peak_bytes,
-                                              "tokens_per_s_per_device", c->speed));
+        json_array_append_new(rows, json_pack("{s:s, s:I, s:f}", "plan", text_get(&name), "peak_bytes",
+                                              (json_int_t)c->peak_bytes, "tokens_per_s_per_device", c->speed));
         text_free(&name);
     }
     json_object_set_new(answer->body, "candidates", rows);
@@ -269,19 +311,24 @@ static void by_candidate(const struct explain_document *d, bool memory, struct e
 
 static void sizes(const struct explain_document *d, const struct plan *p, struct text *out)
 {
-    explain_say(out, 2, "dp_replicate_size x dp_shard_size x sp_size = %d x %d x %d = %d processes", p->dp_replicate, p->dp_shard, p->sp,
-                d->problem.world);
-    explain_say(out, 2, "  %d ranks share each sequence: each holds %lld of %lld tokens with all heads, and during attention all tokens with "
-                        "%d of %d query heads and %d KV head%s",
-                p->sp, (long long)(problem_padded(&d->problem, p->sp) / p->sp), (long long)problem_padded(&d->problem, p->sp),
-                d->problem.heads / p->sp, d->problem.heads, model_kv_local(d->problem.kv_heads, p->sp),
-                model_kv_local(d->problem.kv_heads, p->sp) == 1 ? "" : "s");
+    explain_say(out, 2, "dp_replicate_size x dp_shard_size x sp_size = %d x %d x %d = %d processes", p->dp_replicate,
+                p->dp_shard, p->sp, d->problem.world);
+    explain_say(out, 2,
+                "  %d ranks share each sequence: each holds %lld of %lld tokens with all heads, and during attention "
+                "all tokens with "
+                "%d of %d query heads and %d KV head%s",
+                p->sp, (long long)(problem_padded(&d->problem, p->sp) / p->sp),
+                (long long)problem_padded(&d->problem, p->sp), d->problem.heads / p->sp, d->problem.heads,
+                model_kv_local(d->problem.kv_heads, p->sp), model_kv_local(d->problem.kv_heads, p->sp) == 1 ? "" : "s");
     if (d->target->zero_over_world)
-        explain_say(out, 2, "  ZeRO shards over all %d processes whatever the two data-parallel sizes are: only their product matters",
-                    d->problem.world);
+        explain_say(
+            out, 2,
+            "  ZeRO shards over all %d processes whatever the two data-parallel sizes are: only their product matters",
+            d->problem.world);
 }
 
-static bool field(const struct explain_document *d, const struct explain_candidate *c, const char *term, struct explain_answer *answer)
+static bool field(const struct explain_document *d, const struct explain_candidate *c, const char *term,
+                  struct explain_answer *answer)
 {
     struct text *out = &answer->text;
     struct problem problem;
@@ -291,28 +338,34 @@ static bool field(const struct explain_document *d, const struct explain_candida
         memory_table(d, c, answer);
     } else if (strcmp(term, "time") == 0 || strcmp(term, "step_us") == 0) {
         time_table(d, c, answer);
-    } else if (strcmp(term, "sp_size") == 0 || strcmp(term, "dp_shard_size") == 0 || strcmp(term, "dp_replicate_size") == 0) {
+    } else if (strcmp(term, "sp_size") == 0 || strcmp(term, "dp_shard_size") == 0 ||
+               strcmp(term, "dp_replicate_size") == 0) {
         sizes(d, &c->plan, out);
     } else if (strcmp(term, "accumulate") == 0) {
         accumulate(d, &c->plan, out);
     } else if (strcmp(term, "micro_batch") == 0) {
-        explain_say(out, 2, "micro_batch = %lld sequences that a group of %d ranks computes at once", (long long)c->plan.micro_batch, c->plan.sp);
+        explain_say(out, 2, "micro_batch = %lld sequences that a group of %d ranks computes at once",
+                    (long long)c->plan.micro_batch, c->plan.sp);
     } else if (strcmp(term, "zero_stage") == 0) {
-        explain_say(out, 2, "zero_stage = %d: optimizer states%s%s are sharded", c->plan.zero_stage, c->plan.zero_stage >= 2 ? ", gradients" : "",
-                    c->plan.zero_stage == 3 ? " and weights" : "");
+        explain_say(out, 2, "zero_stage = %d: optimizer states%s%s are sharded", c->plan.zero_stage,
+                    c->plan.zero_stage >= 2 ? ", gradients" : "", c->plan.zero_stage == 3 ? " and weights" : "");
     } else if (strcmp(term, "tokens_per_s_per_device") == 0) {
         explain_say(out, 2, "tokens_per_s_per_device = tokens of a step / step time / processes = %s / %s / %d = %.4g",
-                    units_format_count(work_step_tokens(&problem, &c->plan), a), units_format_us(c->step_us, b), problem.world, c->speed);
+                    units_format_count(work_step_tokens(&problem, &c->plan), a), units_format_us(c->step_us, b),
+                    problem.world, c->speed);
         by_candidate(d, false, answer);
     } else if (strcmp(term, "peak_bytes") == 0) {
         explain_say(out, 2, "peak_bytes = %s = %s (`memory` lists the terms)", units_format_count(c->peak_bytes, a),
                     units_format_bytes((double)c->peak_bytes, b));
         by_candidate(d, true, answer);
     } else if (strcmp(term, "limit_bytes") == 0) {
-        explain_say(out, 2, "limit_bytes = %s = %s for each rank, from %.60s", units_format_count(d->device_memory_bytes, a),
+        explain_say(out, 2, "limit_bytes = %s = %s for each rank, from %.60s",
+                    units_format_count(d->device_memory_bytes, a),
                     units_format_bytes((double)d->device_memory_bytes, b), d->device_memory_from);
     } else if (strcmp(term, "verdict") == 0) {
-        explain_say(out, 2, "verdict = %.40s: the peak is %.1f %% of the limit; up to 80 %% fits, up to 95 %% a run must show it, above it does not",
+        explain_say(out, 2,
+                    "verdict = %.40s: the peak is %.1f %% of the limit; up to 80 %% fits, up to 95 %% a run must show "
+                    "it, above it does not",
                     d->verdict, explain_share(c->peak_bytes, d->device_memory_bytes));
     } else {
         return false;

@@ -1,8 +1,9 @@
 /* tuner/explain_what.c -- decide again under a changed limit, batch or choice, from the numbers of the document alone.
  *
- * Memory is work_memory's, exact as in the search. Times are the stored ones, scaled by how often each part runs: micro-steps, forward
- * passes (2 with checkpointing, else 1), products of the loss (3, or 4 where it computes the logits again), bytes that ZeRO moves,
- * elements that the optimizer owns. What no stored number holds is said: the time of an optimizer in host memory.
+ * Memory is work_memory's, exact as in the search. Times are the stored ones, scaled by how often each part runs:
+ * micro-steps, forward passes (2 with checkpointing, else 1), products of the loss (3, or 4 where it computes the
+ * logits again), bytes that ZeRO moves, elements that the optimizer owns. What no stored number holds is said: the time
+ * of an optimizer in host memory.
  */
 #include "tuner/explain_answer.h"
 
@@ -12,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const keys[] = {"device-memory", "host-memory", "global-batch", "loss", "checkpointing", "offload", "zero", "sp", "use"};
+static const char *const keys[] = {"device-memory", "host-memory", "global-batch", "loss", "checkpointing",
+                                   "offload",       "zero",        "sp",           "use"};
 enum { KEYS = (int)(sizeof keys / sizeof *keys), ROWS_MAX = 10 };
 
 /* The limits of the second decision, and what plans must be. */
@@ -42,7 +44,8 @@ static enum status word(const struct explain_condition *c, const char *(*name)(i
             return STATUS_OK;
     for (int i = 0; i < n; i++)
         text_add(&list, "%s%s", i > 0 ? " " : "", name(i));
-    enum status status = HINT(WHERE(FAIL(STATUS_USAGE, "%s cannot be '%.40s'", c->key, c->value), "--what-if"), "known: %s", text_get(&list));
+    enum status status = HINT(WHERE(FAIL(STATUS_USAGE, "%s cannot be '%.40s'", c->key, c->value), "--what-if"),
+                              "known: %s", text_get(&list));
     text_free(&list);
     return status;
 }
@@ -107,9 +110,11 @@ static enum status change_read(const struct explain_document *d, const char *tex
 {
     struct explain_condition conditions[EXPLAIN_CONDITIONS];
     int n = 0;
-    *out = (struct change){d->device_memory_bytes, d->host_memory_bytes, d->global_batch_tokens, -1, -1, -1, -1, 0, {{{0}, {0}}}};
+    *out = (struct change){
+        d->device_memory_bytes, d->host_memory_bytes, d->global_batch_tokens, -1, -1, -1, -1, 0, {{{0}, {0}}}};
     /* use=sp=4 is sp=4 */
-    TRY(explain_conditions(strncmp(text, "use=sp=", 7) == 0 ? text + 4 : text, "--what-if", keys, KEYS, conditions, &n));
+    TRY(explain_conditions(strncmp(text, "use=sp=", 7) == 0 ? text + 4 : text, "--what-if", keys, KEYS, conditions,
+                           &n));
     for (int i = 0; i < n; i++)
         TRY(take(d, &conditions[i], out));
     return STATUS_OK;
@@ -139,7 +144,8 @@ static double exchanged(const struct explain_document *d, const struct plan *pla
     work_exchange(&problem, plan, false, &forward);
     work_exchange(&problem, plan, true, &backward);
     double f = work_forward_passes(plan);
-    return in ? f * (double)forward.bytes_in + (double)backward.bytes_in : f * (double)forward.bytes_out + (double)backward.bytes_out;
+    return in ? f * (double)forward.bytes_in + (double)backward.bytes_in
+              : f * (double)forward.bytes_out + (double)backward.bytes_out;
 }
 
 static void time_again(const struct explain_document *d, struct row *row)
@@ -147,7 +153,8 @@ static void time_again(const struct explain_document *d, struct row *row)
     const struct explain_candidate *was = row->was;
     const struct plan *p = &was->plan, *q = &row->plan;
     double scale[PART_COUNT], sum = 0, old = 0;
-    double steps = ratio((double)q->accumulate, (double)p->accumulate), fp = work_forward_passes(p), fq = work_forward_passes(q);
+    double steps = ratio((double)q->accumulate, (double)p->accumulate), fp = work_forward_passes(p),
+           fq = work_forward_passes(q);
     int64_t elems_p = 0, elems_q = 0;
     double bytes_p = zero_bytes(d, p, &elems_p), bytes_q = zero_bytes(d, q, &elems_q);
     scale[PART_EXCHANGE_IN] = steps * ratio(exchanged(d, q, true), exchanged(d, p, true));
@@ -180,7 +187,8 @@ static void judge(const struct explain_document *d, const struct change *change,
     for (int i = 0; i < change->nuse && meets; i++)
         if (explain_meets(&change->use[i], &row->plan, row->was->class, &meets) != STATUS_OK)
             meets = false;
-    row->verdict = meets ? target_check(d->target, &d->model, &problem, &row->plan) : verdict_no(RULE_WORLD, "not the sp that was asked for");
+    row->verdict = meets ? target_check(d->target, &d->model, &problem, &row->plan)
+                         : verdict_no(RULE_WORLD, "not the sp that was asked for");
     if (verdict_ok(&row->verdict) && row->plan.offload == PLAN_OFFLOAD_PARAMS && row->plan.zero_stage != 3)
         row->verdict = verdict_no(RULE_TARGET_CANNOT, "offload=params needs zero stage 3");
     if (verdict_ok(&row->verdict) && change->global_batch_tokens > 0)
@@ -232,7 +240,8 @@ static int rows_make(const struct explain_document *d, const struct change *chan
         if (!same && stored(d, &row.plan, row.was->class))
             continue;
         for (int j = 0; j < n && !same; j++)
-            twice = twice || (strcmp(plan_text(&rows[j].plan, other), text) == 0 && strcmp(rows[j].was->class, row.was->class) == 0);
+            twice = twice || (strcmp(plan_text(&rows[j].plan, other), text) == 0 &&
+                              strcmp(rows[j].was->class, row.was->class) == 0);
         if (twice)
             continue;
         judge(d, change, &row);
@@ -252,10 +261,12 @@ static int choose(const struct explain_document *d, const struct row *rows, int 
     int best = -1;
     for (int fit = WORK_FITS; fit < WORK_DOES_NOT_FIT && best < 0; fit++)
         for (int i = 0; i < n; i++)
-            if (verdict_ok(&rows[i].verdict) && (int)rows[i].fit <= fit && (best < 0 || worth(d, &rows[i]) > worth(d, &rows[best])))
+            if (verdict_ok(&rows[i].verdict) && (int)rows[i].fit <= fit &&
+                (best < 0 || worth(d, &rows[i]) > worth(d, &rows[best])))
                 best = i;
     for (int i = 0; best >= 0 && i < n; i++)
-        if (rows[i].was->chosen && verdict_ok(&rows[i].verdict) && rows[i].fit <= rows[best].fit && rows[best].was->tied_with != NULL)
+        if (rows[i].was->chosen && verdict_ok(&rows[i].verdict) && rows[i].fit <= rows[best].fit &&
+            rows[best].was->tied_with != NULL)
             return i;
     return best;
 }
@@ -265,7 +276,8 @@ static const char *fit_text(enum work_fit fit)
     return fit == WORK_FITS ? "fits" : fit == WORK_MEASURE_FIRST ? "measure first" : "does not fit";
 }
 
-static void say_row(const struct explain_document *d, const struct change *change, const struct row *row, const char *label, struct text *out)
+static void say_row(const struct explain_document *d, const struct change *change, const struct row *row,
+                    const char *label, struct text *out)
 {
     struct text name = {0};
     char size[UNITS_BUF], step[UNITS_BUF], limit[UNITS_BUF];
@@ -281,10 +293,12 @@ static void say_row(const struct explain_document *d, const struct change *chang
     if (change->global_batch_tokens > 0)
         text_add(&name, " accumulate=%lld", (long long)row->plan.accumulate);
     if (!verdict_ok(&row->verdict))
-        explain_say(out, 9, "%-7s%s: no, %.200s (%s)", label, text_get(&name), row->verdict.why, rule_code(row->verdict.rule));
+        explain_say(out, 9, "%-7s%s: no, %.200s (%s)", label, text_get(&name), row->verdict.why,
+                    rule_code(row->verdict.rule));
     else
-        explain_say(out, 9, "%-7s%s: %.4g tokens/s/device, %s a step%s; %s of %s, %.0f %%: %s", label, text_get(&name), row->speed,
-                    units_format_us(row->step_us, step), row->derived ? " (derived)" : "", units_format_bytes((double)row->peak_bytes, size),
+        explain_say(out, 9, "%-7s%s: %.4g tokens/s/device, %s a step%s; %s of %s, %.0f %%: %s", label, text_get(&name),
+                    row->speed, units_format_us(row->step_us, step), row->derived ? " (derived)" : "",
+                    units_format_bytes((double)row->peak_bytes, size),
                     units_format_bytes((double)change->device_memory_bytes, limit),
                     explain_share(row->peak_bytes, change->device_memory_bytes), fit_text(row->fit));
     text_free(&name);
@@ -293,18 +307,24 @@ static void say_row(const struct explain_document *d, const struct change *chang
 static json_t *row_json(const struct row *row)
 {
     char text[PLAN_TEXT];
-    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:I, s:s, s:b}", "plan", plan_text(&row->plan, text), "rule", rule_code(row->verdict.rule),
-                     "why", row->verdict.why, "tokens_per_s_per_device", row->speed, "step_us", row->step_us, "peak_bytes",
-                     (json_int_t)row->peak_bytes, "fit", fit_text(row->fit), "derived", row->derived);
+    return json_pack("{s:s, s:s, s:s, s:f, s:f, s:I, s:s, s:b}", "plan", plan_text(&row->plan, text), "rule",
+                     rule_code(row->verdict.rule), "why", row->verdict.why, "tokens_per_s_per_device", row->speed,
+                     "step_us", row->step_us, "peak_bytes", (json_int_t)row->peak_bytes, "fit", fit_text(row->fit),
+                     "derived", row->derived);
 }
 
-static void say_change(const struct explain_document *d, const struct change *change, const struct row *rows, int n, int best,
-                       struct explain_answer *answer)
+static void say_change(const struct explain_document *d, const struct change *change, const struct row *rows, int n,
+                       int best, struct explain_answer *answer)
 {
     struct text *out = &answer->text;
-    struct change before = {d->device_memory_bytes, d->host_memory_bytes, d->global_batch_tokens, -1, -1, -1, -1, 0, {{{0}, {0}}}};
+    struct change before = {
+        d->device_memory_bytes, d->host_memory_bytes, d->global_batch_tokens, -1, -1, -1, -1, 0, {{{0}, {0}}}};
     const struct explain_candidate *was = &d->candidate[d->chosen];
-    struct row old = {.was = was, .plan = was->plan, .step_us = was->step_us, .speed = was->speed, .peak_bytes = was->peak_bytes,
+    struct row old = {.was = was,
+                      .plan = was->plan,
+                      .step_us = was->step_us,
+                      .speed = was->speed,
+                      .peak_bytes = was->peak_bytes,
                       .fit = work_fit(was->peak_bytes, d->device_memory_bytes)};
     say_row(d, &before, &old, "before", out);
     json_object_set_new(answer->body, "before", row_json(&old));
@@ -315,7 +335,8 @@ static void say_change(const struct explain_document *d, const struct change *ch
         say_row(d, change, &rows[best], "after", out);
         json_object_set_new(answer->body, "after", row_json(&rows[best]));
         if (old.speed > 0)
-            explain_say(out, 9, "       %s, %+.1f %% tokens/s per device", rows[best].plan.sp == was->plan.sp ? "the same sp" : "another sp",
+            explain_say(out, 9, "       %s, %+.1f %% tokens/s per device",
+                        rows[best].plan.sp == was->plan.sp ? "the same sp" : "another sp",
                         100 * (rows[best].speed / old.speed - 1));
     }
     for (int i = 0, said = 0; i < n && said < ROWS_MAX; i++)
@@ -330,7 +351,8 @@ enum status explain_what_if(const struct explain_document *d, const char *text, 
     struct change change;
     TRY(change_read(d, text, &change));
     if (d->chosen < 0)
-        return HINT(FAIL(STATUS_USAGE, "no plan was legal, so there are no stored times to decide with"), "run `sptune tune` with the change");
+        return HINT(FAIL(STATUS_USAGE, "no plan was legal, so there are no stored times to decide with"),
+                    "run `sptune tune` with the change");
     struct row *rows = calloc((size_t)d->n + 1, sizeof *rows);
     if (rows == NULL)
         return FAIL(STATUS_NOMEM, "no memory for %d plans", d->n);
@@ -340,9 +362,11 @@ enum status explain_what_if(const struct explain_document *d, const char *text, 
         json_array_append_new(all, row_json(&rows[i]));
     say_change(d, &change, rows, n, best, answer);
     if (change.offload > PLAN_OFFLOAD_NONE)
-        explain_say(&answer->text, 2, "The time of an optimizer in host memory is in no stored number: these steps lack it.");
+        explain_say(&answer->text, 2,
+                    "The time of an optimizer in host memory is in no stored number: these steps lack it.");
     if (change.global_batch_tokens > 0 && d->nrefused > 0)
-        explain_say(&answer->text, 2, "Plans refused before they were timed have no stored times and are not among these.");
+        explain_say(&answer->text, 2,
+                    "Plans refused before they were timed have no stored times and are not among these.");
     json_object_set_new(answer->body, "what_if", json_string(text));
     json_object_set_new(answer->body, "rows", all);
     free(rows);

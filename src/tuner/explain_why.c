@@ -1,4 +1,5 @@
-/* tuner/explain_why.c -- why a plan lost: conditions that pick it, then its rule, reason and numbers beside those of the plan chosen. */
+/* tuner/explain_why.c -- why a plan lost: conditions that pick it, then its rule, reason and numbers beside those of
+ * the plan chosen. */
 #include "tuner/explain_answer.h"
 
 #include "base/units.h"
@@ -7,16 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const explain_plan_keys[] = {"sp", "dp_shard", "dp_replicate", "zero", "micro_batch", "chunks", "checkpointing",
-                                         "offload", "loss", "attention", "exchange", NULL};
+const char *const explain_plan_keys[] = {"sp",          "dp_shard",  "dp_replicate",  "zero",
+                                         "micro_batch", "chunks",    "checkpointing", "offload",
+                                         "loss",        "attention", "exchange",      NULL};
 
 /* The document's names and those of a plan's text mean the same. */
 static const char *canonical(const char *key)
 {
-    static const char *const also[][2] = {{"sp_size", "sp"}, {"dp_shard_size", "dp_shard"}, {"dp_replicate_size", "dp_replicate"},
-                                          {"zero_stage", "zero"}, {"mb", "micro_batch"}, {"micro-batch", "micro_batch"},
-                                          {"ckpt", "checkpointing"}, {"device_memory", "device-memory"},
-                                          {"host_memory", "host-memory"}, {"global_batch", "global-batch"}};
+    static const char *const also[][2] = {{"sp_size", "sp"},
+                                          {"dp_shard_size", "dp_shard"},
+                                          {"dp_replicate_size", "dp_replicate"},
+                                          {"zero_stage", "zero"},
+                                          {"mb", "micro_batch"},
+                                          {"micro-batch", "micro_batch"},
+                                          {"ckpt", "checkpointing"},
+                                          {"device_memory", "device-memory"},
+                                          {"host_memory", "host-memory"},
+                                          {"global_batch", "global-batch"}};
     for (size_t i = 0; i < sizeof also / sizeof *also; i++)
         if (strcmp(key, also[i][0]) == 0)
             return also[i][1];
@@ -30,7 +38,8 @@ static enum status key_unknown(const char *option, const char *key, const char *
         text_add(&list, "%s%s", i > 0 ? " " : "", keys[i]);
     const char *near = text_nearest(key, keys, (size_t)nkeys);
     enum status status = WHERE(FAIL(STATUS_USAGE, "%s does not know '%.40s'", option, key), "%s", option);
-    status = near != NULL ? HINT(status, "did you mean %s? Known: %s", near, text_get(&list)) : HINT(status, "known: %s", text_get(&list));
+    status = near != NULL ? HINT(status, "did you mean %s? Known: %s", near, text_get(&list))
+                          : HINT(status, "known: %s", text_get(&list));
     text_free(&list);
     return status;
 }
@@ -44,8 +53,9 @@ enum status explain_conditions(const char *text, const char *option, const char 
         size_t len = strcspn(at, gaps), key = strcspn(at, "=");
         char name[24];
         if (key >= len || key == 0 || len - key - 1 == 0)
-            return HINT(WHERE(FAIL(STATUS_USAGE, "'%.*s' is no condition", (int)(len < 40 ? len : 40), at), "%s", option),
-                        "write key=value, as sp=4");
+            return HINT(
+                WHERE(FAIL(STATUS_USAGE, "'%.*s' is no condition", (int)(len < 40 ? len : 40), at), "%s", option),
+                "write key=value, as sp=4");
         if (n == EXPLAIN_CONDITIONS || key >= sizeof name || len - key - 1 >= sizeof out->value)
             return WHERE(FAIL(STATUS_USAGE, "more, or longer, conditions than a plan has"), "%s", option);
         text_print(name, sizeof name, "%.*s", (int)key, at);
@@ -93,7 +103,8 @@ static const char *word_of(const char *key, const struct plan *p, const char *cl
                                              : p->exchange;
 }
 
-enum status explain_meets(const struct explain_condition *condition, const struct plan *plan, const char *class, bool *out)
+enum status explain_meets(const struct explain_condition *condition, const struct plan *plan, const char *class,
+                          bool *out)
 {
     int64_t wanted = 0, has = number_of(condition->key, plan);
     if (has < 0) {
@@ -106,7 +117,8 @@ enum status explain_meets(const struct explain_condition *condition, const struc
     return STATUS_OK;
 }
 
-static enum status meets_all(const struct explain_condition *conditions, int n, const struct plan *plan, const char *class, bool *out)
+static enum status meets_all(const struct explain_condition *conditions, int n, const struct plan *plan,
+                             const char *class, bool *out)
 {
     *out = true;
     for (int i = 0; i < n && *out; i++)
@@ -114,7 +126,8 @@ static enum status meets_all(const struct explain_condition *conditions, int n, 
     return STATUS_OK;
 }
 
-static void say_candidate(const struct explain_document *d, const struct explain_candidate *c, struct explain_answer *answer, json_t *rows)
+static void say_candidate(const struct explain_document *d, const struct explain_candidate *c,
+                          struct explain_answer *answer, json_t *rows)
 {
     const struct explain_candidate *best = &d->candidate[d->chosen];
     struct text name = {0};
@@ -124,26 +137,31 @@ static void say_candidate(const struct explain_document *d, const struct explain
         explain_say(&answer->text, 2, "%s is the plan chosen.", text_get(&name));
     else
         explain_say(&answer->text, 2, "%s: %.224s (%s)", text_get(&name), c->why, c->rule);
-    explain_say(&answer->text, 4, "  %.4g tokens/s/device%s, %s a step (%s); %s, %.0f %% of the limit", c->speed, c->chosen ? "" : " here",
-                units_format_us(c->step_us, step), c->source, units_format_bytes((double)c->peak_bytes, size),
-                explain_share(c->peak_bytes, d->device_memory_bytes));
+    explain_say(&answer->text, 4, "  %.4g tokens/s/device%s, %s a step (%s); %s, %.0f %% of the limit", c->speed,
+                c->chosen ? "" : " here", units_format_us(c->step_us, step), c->source,
+                units_format_bytes((double)c->peak_bytes, size), explain_share(c->peak_bytes, d->device_memory_bytes));
     if (!c->chosen) {
         explain_say(&answer->text, 4, "  chosen: %.4g tokens/s/device, %s; this one %s %.1f %%%s", best->speed,
-                    units_format_bytes((double)best->peak_bytes, size), c->loses_by >= 0 ? "takes longer by" : "would be faster by",
-                    100 * (c->loses_by >= 0 ? c->loses_by : 1 / (1 + c->loses_by) - 1), c->tied_with != NULL ? ", which is not certain: tied" : "");
+                    units_format_bytes((double)best->peak_bytes, size),
+                    c->loses_by >= 0 ? "takes longer by" : "would be faster by",
+                    100 * (c->loses_by >= 0 ? c->loses_by : 1 / (1 + c->loses_by) - 1),
+                    c->tied_with != NULL ? ", which is not certain: tied" : "");
         for (int i = 0; i < PART_COUNT; i++) {
             double more = c->part_us[i] - best->part_us[i];
             if (best->step_us > 0 && (more > 0.02 * best->step_us || more < -0.02 * best->step_us))
-                explain_say(&answer->text, 6, "    %s %s%s", explain_part_names[i], more > 0 ? "+" : "-", units_format_us(more > 0 ? more : -more, step));
+                explain_say(&answer->text, 6, "    %s %s%s", explain_part_names[i], more > 0 ? "+" : "-",
+                            units_format_us(more > 0 ? more : -more, step));
         }
     }
-    json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:f, s:I}", "plan", text_get(&name), "rule", c->rule, "why", c->why,
-                                          "tokens_per_s_per_device", c->speed, "peak_bytes", (json_int_t)c->peak_bytes));
+    json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:f, s:I}", "plan", text_get(&name), "rule", c->rule, "why",
+                                          c->why, "tokens_per_s_per_device", c->speed, "peak_bytes",
+                                          (json_int_t)c->peak_bytes));
     text_free(&name);
 }
 
 /* An sp that was never looked at, because it does not divide the world or was not asked for. */
-static enum status not_visited(const struct explain_document *d, const struct explain_condition *conditions, int n, struct explain_answer *answer)
+static enum status not_visited(const struct explain_document *d, const struct explain_condition *conditions, int n,
+                               struct explain_answer *answer)
 {
     int64_t sp = 0;
     for (int i = 0; i < n; i++)
@@ -155,14 +173,17 @@ static enum status not_visited(const struct explain_document *d, const struct ex
             explain_say(&answer->text, 2, "sp %lld: %s (%s)", (long long)sp, verdict.why, rule_code(verdict.rule));
             for (int i = 0; i < 2; i++)
                 if (verdict.nearest[i] > 0)
-                    explain_say(&answer->text, 2, "  legal %s it: %lld", i == 0 ? "below" : "above", (long long)verdict.nearest[i]);
+                    explain_say(&answer->text, 2, "  legal %s it: %lld", i == 0 ? "below" : "above",
+                                (long long)verdict.nearest[i]);
             json_object_set_new(answer->body, "rule", json_string(rule_code(verdict.rule)));
             json_object_set_new(answer->body, "why", json_string(verdict.why));
             return STATUS_OK;
         }
     }
-    explain_say(&answer->text, 2, "No plan like this was looked at: it was not among what was searched. --what-if %s=%s decides again with it.",
-                conditions[n - 1].key, conditions[n - 1].value);
+    explain_say(
+        &answer->text, 2,
+        "No plan like this was looked at: it was not among what was searched. --what-if %s=%s decides again with it.",
+        conditions[n - 1].key, conditions[n - 1].value);
     json_object_set_new(answer->body, "rule", json_string("not_searched"));
     return STATUS_OK;
 }
@@ -189,7 +210,8 @@ enum status explain_why_not(const struct explain_document *d, const char *which,
         struct text name = {0};
         explain_plan_name(d, &row->plan, row->class, &name);
         explain_say(&answer->text, 2, "%s is refused: %.224s (%s)", text_get(&name), row->why, row->rule);
-        json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "plan", text_get(&name), "rule", row->rule, "why", row->why));
+        json_array_append_new(
+            rows, json_pack("{s:s, s:s, s:s}", "plan", text_get(&name), "rule", row->rule, "why", row->why));
         text_free(&name);
     }
     if (found > SAID_MAX)

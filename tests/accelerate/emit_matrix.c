@@ -1,8 +1,9 @@
-/* tests/accelerate/emit_matrix.c -- emits many recommendations, one directory each, for test_config.py to read with Accelerate.
+/* tests/accelerate/emit_matrix.c -- emits many recommendations, one directory each, for test_config.py to read with
+ * Accelerate.
  *
- * Every legal (world, sp) x zero stage x attention class; dtype, loss, offload, checkpointing, micro batch, accumulation and documents
- * change along, so that each value meets several others. Usage: emit_matrix DIRECTORY, or emit_matrix DIRECTORY CONFIG: plans small
- * enough to be trained for test_train.py, of the model that CONFIG describes.
+ * Every legal (world, sp) x zero stage x attention class; dtype, loss, offload, checkpointing, micro batch,
+ * accumulation and documents change along, so that each value meets several others. Usage: emit_matrix DIRECTORY, or
+ * emit_matrix DIRECTORY CONFIG: plans small enough to be trained for test_train.py, of the model that CONFIG describes.
  */
 #include "base/log.h"
 #include "tuner/emit.h"
@@ -22,7 +23,8 @@ static void vary(const struct row *row, struct recommendation *rec)
     int i = row->index;
     problem->dtype = i % 5 == 4 ? DTYPE_FP16 : DTYPE_BF16;
     plan->loss = (enum plan_loss)(i / 2 % 3);
-    plan->offload = (enum plan_offload)(i % 4 == 3 ? (row->zero == 3 ? PLAN_OFFLOAD_PARAMS : PLAN_OFFLOAD_OPTIMIZER) : PLAN_OFFLOAD_NONE);
+    plan->offload = (enum plan_offload)(i % 4 == 3 ? (row->zero == 3 ? PLAN_OFFLOAD_PARAMS : PLAN_OFFLOAD_OPTIMIZER)
+                                                   : PLAN_OFFLOAD_NONE);
     plan->checkpointing = i % 7 == 6 ? PLAN_CHECKPOINTING_NONE : PLAN_CHECKPOINTING_FULL;
     plan->micro_batch = 1 + i % 2;
     plan->accumulate = (int64_t)1 << (i % 4);
@@ -51,8 +53,13 @@ static enum status emit_one(const char *root, const struct row *row, const char 
     static const char *const names[] = {"accelerate"};
     struct recommendation rec;
     char dir[512], command[256];
-    const struct sample_options options = {.model = row->model, .seq = 4096 + row->index % 3, .world = row->world, .sp = row->sp,
-                                           .zero = row->zero, .per_host = row->world > 4 ? 4 : row->world, .class = row->class};
+    const struct sample_options options = {.model = row->model,
+                                           .seq = 4096 + row->index % 3,
+                                           .world = row->world,
+                                           .sp = row->sp,
+                                           .zero = row->zero,
+                                           .per_host = row->world > 4 ? 4 : row->world,
+                                           .class = row->class};
     TRY(sample_recommendation(&options, &rec));
     vary(row, &rec);
     if (model_name != NULL)
@@ -76,16 +83,19 @@ static enum status emit_matrix(const char *root)
             for (int zero = 1; zero <= 3; zero++)
                 for (int c = 0; c < 3; c++) {
                     char name[64];
-                    struct row row = {.name = name, .class = classes[c], .world = worlds[w], .sp = sp, .zero = zero, .index = n};
+                    struct row row = {
+                        .name = name, .class = classes[c], .world = worlds[w], .sp = sp, .zero = zero, .index = n};
                     row.model = models[sp == 4 ? 1 + n % 3 : n % 4]; /* 14 heads have no sp 4 */
                     text_print(name, sizeof name, "w%d-sp%d-z%d-%s", row.world, sp, zero, row.class);
                     n++;
                     TRY(emit_one(root, &row, NULL));
                 }
-    static const char *const odd[] = {"meta-llama/Llama-3.1-8B", "a'b\"c\\d$(touch x)`y`", "two\nlines: {x", "\xc3\xa9\xf0\x9f\x98\x80\xff"};
+    static const char *const odd[] = {"meta-llama/Llama-3.1-8B", "a'b\"c\\d$(touch x)`y`", "two\nlines: {x",
+                                      "\xc3\xa9\xf0\x9f\x98\x80\xff"};
     for (int i = 0; i < 4; i++) {
         char name[64];
-        struct row row = {.name = name, .model = "llama-3.2-1b", .class = "sdpa", .world = 8, .sp = 4, .zero = 3, .index = i};
+        struct row row = {
+            .name = name, .model = "llama-3.2-1b", .class = "sdpa", .world = 8, .sp = 4, .zero = 3, .index = i};
         text_print(name, sizeof name, "odd %d '\"$x\n", i);
         TRY(emit_one(root, &row, odd[i]));
     }
@@ -99,20 +109,28 @@ static enum status emit_small(const char *root, const char *config)
     static const struct {
         int world, sp, zero;
         enum plan_loss loss;
-    } rows[] = {{1, 1, 3, PLAN_LOSS_PLAIN}, {1, 1, 2, PLAN_LOSS_PLAIN}, {2, 1, 3, PLAN_LOSS_PLAIN}, {2, 2, 3, PLAN_LOSS_PLAIN},
-                {2, 2, 3, PLAN_LOSS_TILED}, {2, 2, 2, PLAN_LOSS_PLAIN}, {2, 2, 1, PLAN_LOSS_TILED}, {4, 2, 3, PLAN_LOSS_PLAIN},
-                {4, 2, 2, PLAN_LOSS_PLAIN}, {4, 4, 3, PLAN_LOSS_PLAIN}};
+    } rows[] = {{1, 1, 3, PLAN_LOSS_PLAIN}, {1, 1, 2, PLAN_LOSS_PLAIN}, {2, 1, 3, PLAN_LOSS_PLAIN},
+                {2, 2, 3, PLAN_LOSS_PLAIN}, {2, 2, 3, PLAN_LOSS_TILED}, {2, 2, 2, PLAN_LOSS_PLAIN},
+                {2, 2, 1, PLAN_LOSS_TILED}, {4, 2, 3, PLAN_LOSS_PLAIN}, {4, 2, 2, PLAN_LOSS_PLAIN},
+                {4, 4, 3, PLAN_LOSS_PLAIN}};
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
         struct recommendation rec;
         char dir[512];
-        const struct sample_options options = {.model = config, .seq = 66, .world = rows[i].world, .sp = rows[i].sp,
-                                               .zero = rows[i].zero, .per_host = rows[i].world, .class = "sdpa"};
+        const struct sample_options options = {.model = config,
+                                               .seq = 66,
+                                               .world = rows[i].world,
+                                               .sp = rows[i].sp,
+                                               .zero = rows[i].zero,
+                                               .per_host = rows[i].world,
+                                               .class = "sdpa"};
         TRY(sample_recommendation(&options, &rec));
         rec.request.problem.dtype = DTYPE_FP32;
         rec.candidates[0].plan.loss = rows[i].loss;
         rec.candidates[0].plan.accumulate = 4 * rows[i].sp / rows[i].world;
-        text_print(dir, sizeof dir, "%s/w%d-sp%d-z%d-%s", root, rows[i].world, rows[i].sp, rows[i].zero, plan_loss_name(rows[i].loss));
-        const struct emit_context context = {.dir = dir, .command = "emit_matrix", .envelope = {.command = "emit_matrix"}};
+        text_print(dir, sizeof dir, "%s/w%d-sp%d-z%d-%s", root, rows[i].world, rows[i].sp, rows[i].zero,
+                   plan_loss_name(rows[i].loss));
+        const struct emit_context context = {
+            .dir = dir, .command = "emit_matrix", .envelope = {.command = "emit_matrix"}};
         enum status status = emit_all(&rec, names, 1, &context);
         recommend_free(&rec);
         TRY(status);

@@ -6,7 +6,6 @@ prepare_deepspeed_cmd_env). PyTorch may be the stand-in: nothing here computes.
 
 import functools
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -26,9 +25,13 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
 PROGRAM = emitted.program()
 PREFIX = "parallelism_config_"
-KNOWN = {PREFIX + key for key in (
-    "dp_replicate_size dp_shard_size tp_size cp_size cp_backend cp_comm_strategy sp_size sp_backend sp_seq_length "
-    "sp_seq_length_is_variable sp_attn_implementation").split()}
+KNOWN = {
+    PREFIX + key
+    for key in (
+        "dp_replicate_size dp_shard_size tp_size cp_size cp_backend cp_comm_strategy sp_size sp_backend sp_seq_length "
+        "sp_seq_length_is_variable sp_attn_implementation"
+    ).split()
+}
 OFFERED = {"sdpa", "flash_attention_2", "flash_attention_3"}
 
 
@@ -131,7 +134,10 @@ class Emitted(unittest.TestCase):
         offload = config.get_value("zero_optimization.offload_optimizer.device")
         self.assertEqual(offload, None if case.plan["offload"] == "none" else "cpu")
         self.assertIn(stage, (1, 2, 3))
-        self.assertEqual(config.get_value("zero_optimization.offload_param.device"), "cpu" if case.plan["offload"] == "params" else None)
+        self.assertEqual(
+            config.get_value("zero_optimization.offload_param.device"),
+            "cpu" if case.plan["offload"] == "params" else None,
+        )
         self.assertEqual(config.get_value("gradient_accumulation_steps"), case.plan["accumulate"])
         self.assertEqual(config.get_value("train_micro_batch_size_per_gpu"), case.plan["micro_batch"])
         self.assertEqual(config.get_value("train_batch_size"), "auto")
@@ -139,7 +145,9 @@ class Emitted(unittest.TestCase):
         self.assertEqual(config.get_value("zero_optimization.reduce_bucket_size"), bucket)
         self.assertEqual(bool(config.get_value("bf16.enabled")), case.document["problem"]["dtype"] == "bf16")
         self.assertEqual(bool(config.get_value("fp16.enabled")), case.document["problem"]["dtype"] == "fp16")
-        self.assertEqual(config.get_value("seq_parallel_communication_data_type"), "fp32" if case.plan["sp_size"] > 1 else None)
+        self.assertEqual(
+            config.get_value("seq_parallel_communication_data_type"), "fp32" if case.plan["sp_size"] > 1 else None
+        )
 
     @each_case
     def test_nothing_beside_the_deepspeed_file(self, case):
@@ -168,12 +176,18 @@ class Emitted(unittest.TestCase):
         for path in shells[::8] + shells[-8:]:
             subprocess.run(["bash", "-n", path], check=True)
         if shutil.which("shellcheck"):
-            done = subprocess.run(["shellcheck", "-s", "bash", *shells[::16], *shells[1::16], *shells[-8:]], capture_output=True, text=True)
+            done = subprocess.run(
+                ["shellcheck", "-s", "bash", *shells[::16], *shells[1::16], *shells[-8:]],
+                capture_output=True,
+                text=True,
+            )
             self.assertEqual(done.stdout, "")
 
     def test_model_names(self):
         names = {case.script_plan()["model"] for case in CASES if case.name.startswith("odd")}
-        self.assertEqual(names, {"meta-llama/Llama-3.1-8B", "a'b\"c\\d$(touch x)`y`", "two\nlines: {x", "\xe9\U0001f600\udcff"})
+        self.assertEqual(
+            names, {"meta-llama/Llama-3.1-8B", "a'b\"c\\d$(touch x)`y`", "two\nlines: {x", "\xe9\U0001f600\udcff"}
+        )
         for case in CASES:
             plan = case.script_plan()
             self.assertEqual(plan["weights"], "pretrained" if plan["model"] == "meta-llama/Llama-3.1-8B" else "random")
@@ -187,7 +201,10 @@ class Launching(unittest.TestCase):
         cls.bin = tempfile.mkdtemp(prefix="sptune-test-")
         cls.tool("accelerate", 'printf "%s\\n" "$PWD" "${CUDA_VISIBLE_DEVICES-unset}" "$*"')
         cls.tool("scontrol", "printf 'alpha\\nbeta\\ngamma\\ndelta\\n'")
-        cls.tool("srun", 'shift; for ((SLURM_NODEID = 0; SLURM_NODEID < NODES; SLURM_NODEID++)); do export SLURM_NODEID; "$@"; done')
+        cls.tool(
+            "srun",
+            'shift; for ((SLURM_NODEID = 0; SLURM_NODEID < NODES; SLURM_NODEID++)); do export SLURM_NODEID; "$@"; done',
+        )
 
     @classmethod
     def tearDownClass(cls):
@@ -202,19 +219,26 @@ class Launching(unittest.TestCase):
 
     def run_in(self, path, directory, *arguments, **environment):
         environment = {"PATH": self.bin + ":" + os.environ["PATH"], **environment}
-        done = subprocess.run(["bash", path, *arguments], cwd=directory, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", path, *arguments], cwd=directory, env=environment, capture_output=True, text=True
+        )
         return done.returncode, done.stdout.splitlines(), done.stderr
 
     def case(self, least_world, most_world, ordered=False):
         for case in CASES:
-            if least_world <= case.world <= most_world and (case.plan["rank_order"] != list(range(case.world))) == ordered:
+            if (
+                least_world <= case.world <= most_world
+                and (case.plan["rank_order"] != list(range(case.world))) == ordered
+            ):
                 return case
         self.fail("no such case")
 
     def test_any_directory(self):
         case = self.case(2, 4)
         code, lines, _ = self.run_in(case.file("launch.sh"), "/", "--steps", "two words")
-        self.assertEqual((code, lines), (0, [case.path, "unset", "launch --config_file accelerate.yaml train.py --steps two words"]))
+        self.assertEqual(
+            (code, lines), (0, [case.path, "unset", "launch --config_file accelerate.yaml train.py --steps two words"])
+        )
 
     def test_odd_directories(self):
         for case in [case for case in CASES if case.name.startswith("odd")]:
@@ -233,19 +257,34 @@ class Launching(unittest.TestCase):
 
     def test_hosts(self):
         case = self.case(16, 16)
-        code, lines, error = self.run_in("launch.slurm", case.path, "--steps", "a b", SLURM_SUBMIT_DIR=case.path, SLURM_JOB_ID="7",
-                                         SLURM_JOB_NODELIST="x", NODES="4")
+        code, lines, error = self.run_in(
+            "launch.slurm",
+            case.path,
+            "--steps",
+            "a b",
+            SLURM_SUBMIT_DIR=case.path,
+            SLURM_JOB_ID="7",
+            SLURM_JOB_NODELIST="x",
+            NODES="4",
+        )
         self.assertEqual((code, error), (0, ""))
-        wanted = [f"launch --config_file accelerate.yaml --machine_rank {rank} --main_process_ip alpha --main_process_port 20007 "
-                  "train.py --steps a b" for rank in range(4)]
+        wanted = [
+            f"launch --config_file accelerate.yaml --machine_rank {rank} --main_process_ip alpha --main_process_port 20007 "
+            "train.py --steps a b"
+            for rank in range(4)
+        ]
         self.assertEqual(lines[2::3], wanted)
 
     def test_hosts_in_order(self):
         """Reversed ranks of four hosts: the job's last host is the first machine rank and the meeting point."""
         case = self.case(16, 16, ordered=True)
-        _, lines, _ = self.run_in("launch.slurm", case.path, SLURM_SUBMIT_DIR=case.path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="x", NODES="4")
-        self.assertEqual([re.search(r"machine_rank (\d) --main_process_ip (\w+)", line).groups() for line in lines[2::3]],
-                         [(str(3 - host), "delta") for host in range(4)])
+        _, lines, _ = self.run_in(
+            "launch.slurm", case.path, SLURM_SUBMIT_DIR=case.path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="x", NODES="4"
+        )
+        self.assertEqual(
+            [re.search(r"machine_rank (\d) --main_process_ip (\w+)", line).groups() for line in lines[2::3]],
+            [(str(3 - host), "delta") for host in range(4)],
+        )
         self.assertEqual(lines[1::3], ["3,2,1,0"] * 4)
 
     def test_wrong_use(self):
@@ -266,10 +305,13 @@ class Refusals(unittest.TestCase):
     """What the emitter relies on: Accelerate still refuses and accepts these (cases C29 and C31)."""
 
     def validate(self, sizes, processes):
-        handler = {"sp_handler": DeepSpeedSequenceParallelConfig(sp_seq_length_is_variable=True, sp_attn_implementation="sdpa")}
+        handler = {
+            "sp_handler": DeepSpeedSequenceParallelConfig(sp_seq_length_is_variable=True, sp_attn_implementation="sdpa")
+        }
         config = ParallelismConfig(**sizes, **(handler if sizes.get("sp_size", 1) > 1 else {}))
-        accelerator = types.SimpleNamespace(multi_device=True, num_processes=processes, is_fsdp2=True, is_main_process=False,
-                                            distributed_type=None)
+        accelerator = types.SimpleNamespace(
+            multi_device=True, num_processes=processes, is_fsdp2=True, is_main_process=False, distributed_type=None
+        )
         config._validate_accelerator(accelerator)
         return config
 
@@ -300,10 +342,19 @@ class Script(unittest.TestCase):
         torch = absent(tensor=lambda values: values)
         torch.utils.data.Dataset = object
         torch.nn.Module = object
-        packages = {"torch": torch, "torch.distributed": torch.distributed, "torch.nn": torch.nn,
-                    "torch.nn.functional": torch.nn.functional, "torch.utils": torch.utils, "torch.utils.checkpoint": absent(),
-                    "torch.utils.data": torch.utils.data, "transformers": absent()}
-        with unittest.mock.patch.dict("sys.modules", packages), unittest.mock.patch("importlib.metadata.version", return_value="9.9.9"):
+        packages = {
+            "torch": torch,
+            "torch.distributed": torch.distributed,
+            "torch.nn": torch.nn,
+            "torch.nn.functional": torch.nn.functional,
+            "torch.utils": torch.utils,
+            "torch.utils.checkpoint": absent(),
+            "torch.utils.data": torch.utils.data,
+            "transformers": absent(),
+        }
+        with unittest.mock.patch.dict("sys.modules", packages), unittest.mock.patch(
+            "importlib.metadata.version", return_value="9.9.9"
+        ):
             exec(compile(text, "train.py", "exec"), module.__dict__)
         module.PLAN.update(plan)
         return module
@@ -333,7 +384,9 @@ class Script(unittest.TestCase):
         train = self.script()
         self.assertEqual(train.cut_rows(list(range(10)), [2, 3]), [[[0, 1], [2, 3, 4]], [[5, 6], [7, 8, 9]]])
         self.assertEqual(train.cut_rows([1, 2], [3]), [])
-        self.assertEqual(train.pack_rows([[1, 2, 3], [4, 5, 6, 7, 8], [9]], 4), [[[1, 2, 3], [4]], [[5, 6, 7, 8]], [[9]]])
+        self.assertEqual(
+            train.pack_rows([[1, 2, 3], [4, 5, 6, 7, 8], [9]], 4), [[[1, 2, 3], [4]], [[5, 6, 7, 8]], [[9]]]
+        )
         self.assertEqual(train.pack_rows([], 4), [])
         self.assertGreaterEqual(len(train.library_bytes(100_000)), 100_000)
         self.assertGreaterEqual(len(train.library_bytes(50_000_000)), 50_000_000)

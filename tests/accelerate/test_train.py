@@ -15,8 +15,17 @@ from importlib import metadata
 import emitted
 
 PROGRAM = emitted.program()
-CONFIG = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
-          "intermediate_size": 128, "vocab_size": 512, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+CONFIG = {
+    "model_type": "qwen2",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 512,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": True,
+}
 STEP = re.compile(r"^step\s+\d+\s+loss (\S+)\s+grad_norm (\S+)", re.MULTILINE)
 
 
@@ -33,7 +42,11 @@ def absent():
 def train(case):
     """[(loss, gradient norm)] of two steps."""
     arguments = ["--steps", "2"] + ([] if has_gpus(case.world) else ["--cpu"])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.path.dirname(sys.executable) + ":" + os.environ["PATH"]}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PATH": os.path.dirname(sys.executable) + ":" + os.environ["PATH"],
+    }
     done = subprocess.run([case.file("launch.sh"), *arguments], env=environment, capture_output=True, text=True)
     steps = [(float(loss), float(norm)) for loss, norm in STEP.findall(done.stdout)]
     if len(steps) != 2:
@@ -71,7 +84,14 @@ class Training(unittest.TestCase):
                     self.assertAlmostEqual(norm / norm_wanted, 1, delta=2e-3)
 
     def test_zero_3(self):
-        self.compare("w1-sp1-z3-plain", "w2-sp1-z3-plain", "w2-sp2-z3-plain", "w2-sp2-z3-tiled", "w4-sp2-z3-plain", "w4-sp4-z3-plain")
+        self.compare(
+            "w1-sp1-z3-plain",
+            "w2-sp1-z3-plain",
+            "w2-sp2-z3-plain",
+            "w2-sp2-z3-tiled",
+            "w4-sp2-z3-plain",
+            "w4-sp4-z3-plain",
+        )
 
     def test_zero_1_and_2(self):
         self.compare("w1-sp1-z2-plain", "w2-sp2-z2-plain", "w2-sp2-z1-tiled", "w4-sp2-z2-plain")

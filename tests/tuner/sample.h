@@ -9,13 +9,14 @@
 #include <string.h>
 
 struct sample_options {
-    const char *model;     /* shipped name */
+    const char *model; /* shipped name */
     int64_t seq;
     int world, sp, zero, per_host;
     const char *class;
 };
 
-/* Two candidates: the plan asked for, and with another sp one that lost; one plan refused. `topo` is never looked at. */
+/* Two candidates: the plan asked for, and with another sp one that lost; one plan refused. `topo` is never looked at.
+ */
 static inline enum status sample_recommendation(const struct sample_options *options, struct recommendation *out)
 {
     memset(out, 0, sizeof *out);
@@ -48,20 +49,31 @@ static inline enum status sample_recommendation(const struct sample_options *opt
         c->fit = work_fit(c->memory.peak_bytes, r->device_memory_bytes);
         c->priced = c->timed = i < 2;
         double us = i == 0 ? 2e6 : 3e6 * sp[0] / sp[i]; /* as many tokens take 50 % longer */
-        c->time = (struct recommend_time){.step_us = us, .lo_us = us * 0.97, .hi_us = us * 1.03, .exchange_in = us * 0.1,
-                                          .attention = us * 0.3, .exchange_out = us * 0.05, .gemm = us * 0.35, .zero = us * 0.1,
-                                          .optimizer = us * 0.02, .logits = us * 0.08, .source = RECOMMEND_MEASURED};
-        text_print(c->time.composed_of, sizeof c->time.composed_of, "layer forward and backward, products, gathers, each timed");
+        c->time = (struct recommend_time){.step_us = us,
+                                          .lo_us = us * 0.97,
+                                          .hi_us = us * 1.03,
+                                          .exchange_in = us * 0.1,
+                                          .attention = us * 0.3,
+                                          .exchange_out = us * 0.05,
+                                          .gemm = us * 0.35,
+                                          .zero = us * 0.1,
+                                          .optimizer = us * 0.02,
+                                          .logits = us * 0.08,
+                                          .source = RECOMMEND_MEASURED};
+        text_print(c->time.composed_of, sizeof c->time.composed_of,
+                   "layer forward and backward, products, gathers, each timed");
         c->tokens_per_s_per_device = (double)work_step_tokens(&r->problem, &c->plan) * 1e6 / us / options->world;
         c->lo = c->tokens_per_s_per_device * 0.97;
         c->hi = c->tokens_per_s_per_device * 1.03;
     }
     out->candidates[1].loses_by = 0.5;
     out->candidates[1].lost = verdict_no(RULE_SLOWER, "50 %% slower than the plan chosen");
-    out->candidates[2].verdict = verdict_no(RULE_HEADS_NOT_DIVISIBLE, "%d heads cannot be split among 7 ranks", r->model.heads);
+    out->candidates[2].verdict =
+        verdict_no(RULE_HEADS_NOT_DIVISIBLE, "%d heads cannot be split among 7 ranks", r->model.heads);
     out->verdict = out->candidates[0].fit;
     out->native_best = -1;
-    text_print(out->next_measurement, sizeof out->next_measurement, "attention at %lld tokens", (long long)options->seq);
+    text_print(out->next_measurement, sizeof out->next_measurement, "attention at %lld tokens",
+               (long long)options->seq);
     return STATUS_OK;
 }
 

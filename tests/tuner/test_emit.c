@@ -1,5 +1,5 @@
-/* tuner/test_emit.c -- what is written, what is refused, and what an edited directory keeps. Accelerate's own reading of the
- * files is tests/accelerate. */
+/* tuner/test_emit.c -- what is written, what is refused, and what an edited directory keeps. Accelerate's own reading
+ * of the files is tests/accelerate. */
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -10,7 +10,8 @@
 #include "tuner/sample.h"
 
 static const char *const accelerate[] = {"accelerate"};
-static const char *const written[] = {"accelerate.yaml", "ds_config.json", "trainer_args.py", "train.py", "launch.sh", "launch.slurm"};
+static const char *const written[] = {"accelerate.yaml", "ds_config.json", "trainer_args.py",
+                                      "train.py",        "launch.sh",      "launch.slurm"};
 
 struct fixture {
     struct temp temp;
@@ -21,14 +22,20 @@ struct fixture {
 static int open_fixture(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    const struct sample_options options = {.model = "llama-3-8b", .seq = 131072, .world = 16, .sp = 8, .zero = 3,
-                                           .per_host = 8, .class = "flash_attention_2"};
+    const struct sample_options options = {.model = "llama-3-8b",
+                                           .seq = 131072,
+                                           .world = 16,
+                                           .sp = 8,
+                                           .zero = 3,
+                                           .per_host = 8,
+                                           .class = "flash_attention_2"};
     assert_non_null(f);
     log_reset();
     log_setup(LOG_QUIET, false);
     temp_open(&f->temp);
     CHECK_OK(sample_recommendation(&options, &f->rec));
-    f->context = (struct emit_context){.dir = f->temp.dir, .command = "sptune tune --model llama-3-8b",
+    f->context = (struct emit_context){.dir = f->temp.dir,
+                                       .command = "sptune tune --model llama-3-8b",
                                        .envelope = {.command = "sptune tune --model llama-3-8b"}};
     *state = f;
     return 0;
@@ -106,6 +113,9 @@ static void test_keys(void **state)
     assert_says(f, "ds_config.json", "\"seq_parallel_communication_data_type\": \"fp32\"");
     assert_says(f, "train.py", "\"attention\": \"flash_attention_2\"");
     assert_says(f, "launch.slurm", "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n");
+    for (int i = 0; i < CHECK_COUNT(written); i++)
+        if (strcmp(written[i], "ds_config.json") != 0) /* JSON has no comments */
+            assert_says(f, written[i], "# from sptune tune --model llama-3-8b\n");
     char *yaml = content(f, "accelerate.yaml");
     assert_null(strstr(yaml, "\nmixed_precision")); /* refused beside deepspeed_config_file */
     assert_null(strstr(yaml, "\n  zero_stage"));
@@ -240,8 +250,9 @@ static void test_something_else_in_the_place(void **state)
 static void test_odd_records(void **state)
 {
     struct fixture *f = *state;
-    static const char *const files[] = {"null", "7", "{}", "[null, 3, {\"path\": 4}, {\"path\": \"none.py\"}]",
-                                        "[{\"path\": \"../victim\", \"sha256\": \"00\"}, {\"path\": \"\", \"sha256\": \"\"}]"};
+    static const char *const files[] = {
+        "null", "7", "{}", "[null, 3, {\"path\": 4}, {\"path\": \"none.py\"}]",
+        "[{\"path\": \"../victim\", \"sha256\": \"00\"}, {\"path\": \"\", \"sha256\": \"\"}]"};
     for (int i = 0; i < CHECK_COUNT(files); i++) {
         char text[256];
         text_print(text, sizeof text, "{\"schema\": \"sptune.recommendation/1\", \"files\": %s}", files[i]);
@@ -311,10 +322,14 @@ static void test_quotes(void **state)
     assert_string_equal(text_get(&text), "plain-1.5/x'''a'\\''b $x'");
     text_free(&text);
     quote_python(&text, "a\"\\\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff\xe2\x82\xed\xa0\x80\xc0\x80");
-    assert_string_equal(text_get(&text),
-                        "\"a\\\"\\\\\\x0a\\xe9\\u20ac\\U0001f600\\udcff\\udce2\\udc82\\udced\\udca0\\udc80\\udcc0\\udc80\"");
+    assert_string_equal(
+        text_get(&text),
+        "\"a\\\"\\\\\\x0a\\xe9\\u20ac\\U0001f600\\udcff\\udce2\\udc82\\udced\\udca0\\udc80\\udcc0\\udc80\"");
     text_free(&text);
-    quote_comment(&text, "a\r\n\xc2\x85" "b\xe2\x80\xa8", 20);
+    quote_comment(&text,
+                  "a\r\n\xc2\x85"
+                  "b\xe2\x80\xa8",
+                  20);
     quote_comment(&text, "abcdef", 3);
     assert_string_equal(text_get(&text), "a???b?abc...");
     text_free(&text);
@@ -388,10 +403,24 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
     const struct CMUnitTest tests[] = {
-        TEST(test_files_and_digests), TEST(test_keys), TEST(test_no_split_needs_no_parallelism), TEST(test_replicas_are_accepted),
-        TEST(test_refusals), TEST(test_unknown_name), TEST(test_edited_files_stay), TEST(test_foreign_files_stay),
-        TEST(test_something_else_in_the_place), TEST(test_odd_records), TEST(test_stale_files_go), TEST(test_a_link_stays_a_link),
-        TEST(test_odd_names), TEST(test_quotes), TEST(test_next), TEST(test_hosts), TEST(test_rank_order), TEST(test_failed_write),
+        TEST(test_files_and_digests),
+        TEST(test_keys),
+        TEST(test_no_split_needs_no_parallelism),
+        TEST(test_replicas_are_accepted),
+        TEST(test_refusals),
+        TEST(test_unknown_name),
+        TEST(test_edited_files_stay),
+        TEST(test_foreign_files_stay),
+        TEST(test_something_else_in_the_place),
+        TEST(test_odd_records),
+        TEST(test_stale_files_go),
+        TEST(test_a_link_stays_a_link),
+        TEST(test_odd_names),
+        TEST(test_quotes),
+        TEST(test_next),
+        TEST(test_hosts),
+        TEST(test_rank_order),
+        TEST(test_failed_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

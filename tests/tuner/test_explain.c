@@ -23,8 +23,13 @@ static void make_document(struct fixture *f)
 static int open_fixture(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    const struct sample_options options = {.model = "llama-3-8b", .seq = 131072, .world = 16, .sp = 8, .zero = 3,
-                                           .per_host = 8, .class = "flash_attention_2"};
+    const struct sample_options options = {.model = "llama-3-8b",
+                                           .seq = 131072,
+                                           .world = 16,
+                                           .sp = 8,
+                                           .zero = 3,
+                                           .per_host = 8,
+                                           .class = "flash_attention_2"};
     assert_non_null(f);
     log_reset();
     log_setup(LOG_QUIET, false);
@@ -82,8 +87,9 @@ static void assert_answer(struct fixture *f, struct explain_options options, con
     free(text);
 }
 
-#define SAYS(f, options, ...) \
-    assert_answer(f, options, (const char *const[]){__VA_ARGS__}, (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
+#define SAYS(f, options, ...)                                                                                          \
+    assert_answer(f, options, (const char *const[]){__VA_ARGS__},                                                      \
+                  (int)(sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)))
 
 static double number(const json_t *object, const char *key)
 {
@@ -95,8 +101,9 @@ static double number(const json_t *object, const char *key)
 static void test_whole(void **state)
 {
     struct fixture *f = *state;
-    SAYS(f, (struct explain_options){0}, "llama-3-8b", "131,072 tokens", "USE sp_size=8 dp_shard_size=2 dp_replicate_size=1 flash_attention_2",
-         "TIME", "attention 30 %", "MEM", "logits", "WHY sp 4", "(slower)", "sp 7 is refused", "heads_not_divisible", "loss=plain");
+    SAYS(f, (struct explain_options){0}, "llama-3-8b", "131,072 tokens",
+         "USE sp_size=8 dp_shard_size=2 dp_replicate_size=1 flash_attention_2", "TIME", "attention 30 %", "MEM",
+         "logits", "WHY sp 4", "(slower)", "sp 7 is refused", "heads_not_divisible", "loss=plain");
     char *text = NULL;
     CHECK_OK(explain_run(f->document, NULL, &text));
     free(text);
@@ -121,7 +128,8 @@ static void test_memory_terms(void **state)
 static void test_parts(void **state)
 {
     struct fixture *f = *state;
-    SAYS(f, TERM("exchange_in"), "10.0 %", "32 layers x 1 micro-steps x (2 forward: q, k, v in", "7/8 leave the rank", "composed of layer forward");
+    SAYS(f, TERM("exchange_in"), "10.0 %", "32 layers x 1 micro-steps x (2 forward: q, k, v in", "7/8 leave the rank",
+         "composed of layer forward");
     SAYS(f, TERM("exchange_out"), "dq, dk, dv out");
     SAYS(f, TERM("attention"), "30.0 %", "TFLOP", "4/32 heads", "not live at", "17.9 x"); /* a time and a memory term */
     SAYS(f, TERM("gemm"), "gate_up", "35.0 %");
@@ -179,7 +187,8 @@ static void test_unknown_words(void **state)
 static void test_why_not(void **state)
 {
     struct fixture *f = *state;
-    SAYS(f, WHY_NOT("sp=4"), "sp 4: 50 % slower than the plan chosen (slower)", "takes longer by 50.0 %", "attention +");
+    SAYS(f, WHY_NOT("sp=4"), "sp 4: 50 % slower than the plan chosen (slower)", "takes longer by 50.0 %",
+         "attention +");
     SAYS(f, WHY_NOT("sp_size=4,loss=plain"), "(slower)");
     SAYS(f, WHY_NOT("sp=8"), "sp 8 is the plan chosen");
     SAYS(f, WHY_NOT("sp=7"), "refused", "32 heads cannot be split among 7 ranks", "heads_not_divisible");
@@ -211,7 +220,8 @@ static void test_what_if_checkpointing(void **state)
     const struct explain_options options = WHAT_IF("checkpointing=none device-memory=4TiB");
     json_t *body = explain_to_json(f->document, &options), *after = json_object_get(body, "after");
     /* attention 30 % x 3.5/4.5, gemm 35 % x 3/4, exchanges 15 % less by bytes, the rest as it was */
-    double q = 32, kv = 8, in = (q + 2 * kv + q) / (2 * (q + 2 * kv) + q), out = (q + q + 2 * kv) / (2 * q + q + 2 * kv);
+    double q = 32, kv = 8, in = (q + 2 * kv + q) / (2 * (q + 2 * kv) + q),
+           out = (q + q + 2 * kv) / (2 * q + q + 2 * kv);
     double step = 0.10 * in + 0.30 * 3.5 / 4.5 + 0.05 * out + 0.35 * 3 / 4 + 0.10 + 0.02 + 0.08;
     assert_non_null(after);
     assert_true(fabs(number(after, "step_us") / 2e6 - step) < 1e-3);
@@ -339,7 +349,8 @@ static json_t *odd_value(struct rng *rng)
     case 8:
         return json_string("");
     case 9:
-        return json_string("sp=4\n\xe2\x82\xac %s %n aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+        return json_string("sp=4\n\xe2\x82\xac %s %n "
+                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
     case 10:
         return json_array();
     default:
@@ -381,10 +392,21 @@ static void mutate(json_t *node, struct rng *rng)
 static void test_mutations(void **state)
 {
     struct fixture *f = *state;
-    const struct explain_options questions[] = {
-        {0}, TERM("memory"), TERM("attention"), TERM("logits"), TERM("gemm"), TERM("zero"), TERM("accumulate"), TERM("sp_size"),
-        TERM("peak_bytes"), TERM("tokens_per_s_per_device"), WHY_NOT("sp=4"), WHY_NOT("loss=plain"), WHAT_IF("loss=fused"),
-        WHAT_IF("global-batch=8"), WHAT_IF("zero=1 checkpointing=none device-memory=1TiB")};
+    const struct explain_options questions[] = {{0},
+                                                TERM("memory"),
+                                                TERM("attention"),
+                                                TERM("logits"),
+                                                TERM("gemm"),
+                                                TERM("zero"),
+                                                TERM("accumulate"),
+                                                TERM("sp_size"),
+                                                TERM("peak_bytes"),
+                                                TERM("tokens_per_s_per_device"),
+                                                WHY_NOT("sp=4"),
+                                                WHY_NOT("loss=plain"),
+                                                WHAT_IF("loss=fused"),
+                                                WHAT_IF("global-batch=8"),
+                                                WHAT_IF("zero=1 checkpointing=none device-memory=1TiB")};
     struct rng rng;
     int answered = 0, refused = 0;
     rng_seed(&rng, 7, 0);
@@ -412,9 +434,14 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
     const struct CMUnitTest tests[] = {
-        TEST(test_whole), TEST(test_memory_terms), TEST(test_parts), TEST(test_fields_and_assumptions), TEST(test_unknown_words),
-        TEST(test_why_not), TEST(test_what_if_loss), TEST(test_what_if_checkpointing), TEST(test_what_if_memory), TEST(test_what_if_batch),
-        TEST(test_tied_stays), TEST(test_foreign_documents), TEST(test_nothing_legal), TEST(test_control_characters), TEST(test_mutations),
+        TEST(test_whole),          TEST(test_memory_terms),
+        TEST(test_parts),          TEST(test_fields_and_assumptions),
+        TEST(test_unknown_words),  TEST(test_why_not),
+        TEST(test_what_if_loss),   TEST(test_what_if_checkpointing),
+        TEST(test_what_if_memory), TEST(test_what_if_batch),
+        TEST(test_tied_stays),     TEST(test_foreign_documents),
+        TEST(test_nothing_legal),  TEST(test_control_characters),
+        TEST(test_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

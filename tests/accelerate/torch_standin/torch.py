@@ -27,8 +27,15 @@ class Anything(type):
 
 
 def stand_in(name):
-    return Anything(name, (), {"__init__": lambda self, *_, **__: None, "__call__": lambda self, *args, **_: args[0] if args else self,
-                               "__getattr__": lambda self, key: _no_dunder(key)})
+    return Anything(
+        name,
+        (),
+        {
+            "__init__": lambda self, *_, **__: None,
+            "__call__": lambda self, *args, **_: args[0] if args else self,
+            "__getattr__": lambda self, key: _no_dunder(key),
+        },
+    )
 
 
 def _no_dunder(key):
