@@ -23,7 +23,8 @@ static struct verdict judge(const struct build *build, struct plan *plan, const 
     if (verdict_ok(&verdict) && r->global_batch_tokens > 0)
         verdict = work_accumulate(build->problem, plan, r->global_batch_tokens, &plan->accumulate);
     if (verdict_ok(&verdict) && target_stand_in(r->target, target_class(r->target, plan->attention), r->dev) == NULL)
-        verdict = verdict_no(RULE_NOT_MEASURED, "no kernel here stands in for %s, so it has no time to compare", plan->attention);
+        verdict = verdict_no(RULE_NOT_MEASURED, "no kernel here stands in for %s, so it has no time to compare",
+                             plan->attention);
     return verdict;
 }
 
@@ -96,7 +97,8 @@ static void speed(const struct request *request, struct recommend_candidate *row
     row->hi = tokens / row->time.lo_us;
 }
 
-static void describe(enum parts_level level, const struct parts_scale *scale, const struct request *request, struct price *price)
+static void describe(enum parts_level level, const struct parts_scale *scale, const struct request *request,
+                     struct price *price)
 {
     char seq[UNITS_BUF], heads[32] = "all heads";
     if (scale->heads_timed > 0)
@@ -107,19 +109,20 @@ static void describe(enum parts_level level, const struct parts_scale *scale, co
         text_print(price->composed_of, sizeof price->composed_of,
                    "layer forward and backward, products, gathers and a copy, each timed");
     else
-        text_print(price->composed_of, sizeof price->composed_of, "exchanges; attention of %s at %s tokens; products, gathers and a copy",
-                   heads, units_format_count(scale->seq_timed > 0 ? scale->seq_timed : request->problem.seq, seq));
+        text_print(price->composed_of, sizeof price->composed_of,
+                   "exchanges; attention of %s at %s tokens; products, gathers and a copy", heads,
+                   units_format_count(scale->seq_timed > 0 ? scale->seq_timed : request->problem.seq, seq));
 }
 
 /* Why a row has no price, in the words of the sample that is missing. */
-static struct verdict not_priced(const struct request *request, const struct recommend_candidate *row, const struct part *missing,
-                                 const struct pool *pool)
+static struct verdict not_priced(const struct request *request, const struct recommend_candidate *row,
+                                 const struct part *missing, const struct pool *pool)
 {
     char name[96];
     parts_name(missing, name, sizeof name);
     if (!missing->possible)
-        return verdict_no(RULE_NOT_MEASURED, "sp %d: none of its exchanges can be timed or scaled from %d rank%s here", row->plan.sp,
-                          request->ranks, request->ranks > 1 ? "s" : "");
+        return verdict_no(RULE_NOT_MEASURED, "sp %d: none of its exchanges can be timed or scaled from %d rank%s here",
+                          row->plan.sp, request->ranks, request->ranks > 1 ? "s" : "");
     const struct sample *tried = pool_tried(pool, missing->key);
     if (tried == NULL)
         return verdict_no(RULE_NOT_MEASURED, "%s was not timed", name);
@@ -131,7 +134,8 @@ struct correction {
     double timed[PRICE_PARTS], coarse[PRICE_PARTS];
 };
 
-static void learn(const struct price *timed, const struct price *coarse, const struct pool *pool, struct correction *out)
+static void learn(const struct price *timed, const struct price *coarse, const struct pool *pool,
+                  struct correction *out)
 {
     double t[PRICE_PARTS], c[PRICE_PARTS];
     price_parts(timed, pool, t);
@@ -150,7 +154,8 @@ static void correct(const struct correction *correction, struct price *price)
             price->term[i].times *= correction->timed[part] / correction->coarse[part];
     }
     if (correction->timed[PRICE_ATTENTION] > 0)
-        text_print(price->composed_of, sizeof price->composed_of, "rates of small shapes, corrected by the plans that were timed");
+        text_print(price->composed_of, sizeof price->composed_of,
+                   "rates of small shapes, corrected by the plans that were timed");
 }
 
 struct pricing {
@@ -161,8 +166,8 @@ struct pricing {
     struct correction correction;
 };
 
-static enum status price_at(struct pricing *pricing, int i, enum parts_level level, const struct parts_scale *scale, struct price *out,
-                            const struct part **missing)
+static enum status price_at(struct pricing *pricing, int i, enum parts_level level, const struct parts_scale *scale,
+                            struct price *out, const struct part **missing)
 {
     parts_clear(&pricing->parts);
     TRY(parts_list(pricing->request, &pricing->candidates->rows[i].plan, level, scale, &pricing->parts));

@@ -1,11 +1,8 @@
-/* tuner/choose.c -- the choice: best objective among what fits; ties go to the smaller, better-joined, simpler plan. */
+/* tuner/choose.c -- the choice: best objective among what fits; ties go to the smaller, simpler plan. */
 #include "tuner/candidates.h"
 
 #include "base/text.h"
 #include "base/units.h"
-
-#include <math.h>
-#include <stdlib.h>
 
 static bool usable(const struct recommend_candidate *row)
 {
@@ -42,7 +39,8 @@ static double fullness(const struct request *request, const struct recommend_can
 {
     double device = (double)row->memory.peak_bytes / (double)request->device_memory_bytes;
     double host = request->host_memory_bytes > 0
-        ? (double)row->memory.host_bytes * request->ranks_per_host / (double)request->host_memory_bytes : 0;
+                      ? (double)row->memory.host_bytes * request->ranks_per_host / (double)request->host_memory_bytes
+                      : 0;
     return device > host ? device : host;
 }
 
@@ -55,28 +53,12 @@ static int nearest_to_fit(const struct request *request, const struct candidates
     return best;
 }
 
-/* Link class inside the groups of this plan on the machine at hand. */
-static int link_of(const struct request *request, const struct plan *plan)
-{
-    const struct topo *topo = request->topo;
-    int n = topo->ngpus, link = TOPO_LINK_SELF;
-    if (request->dev != DEV_CUDA || n == 0 || plan->sp < 2 || n % plan->sp != 0)
-        return link;
-    int *order = calloc((size_t)n, sizeof *order);
-    if (order != NULL && topo_rank_order(topo, n, plan->sp, order) == STATUS_OK)
-        link = topo_group_link(topo, order, n, plan->sp);
-    free(order);
-    return link;
-}
-
-/* Of two plans of equal time: is a the one to take? */
-static bool simpler(const struct request *request, const struct recommend_candidate *a, const struct recommend_candidate *b)
+/* Of two plans of equal time: is a the one to take? A smaller group is never worse joined than one that contains it,
+ * and groups of one size are placed alike (topo_rank_order), so islands need no rule of their own. */
+static bool simpler(const struct recommend_candidate *a, const struct recommend_candidate *b)
 {
     if (a->plan.sp != b->plan.sp)
         return a->plan.sp < b->plan.sp;
-    int la = link_of(request, &a->plan), lb = link_of(request, &b->plan);
-    if (la != lb)
-        return la < lb;
     if (a->plan.method != b->plan.method)
         return a->plan.method < b->plan.method;
     if (a->plan.chunks != b->plan.chunks)
@@ -86,7 +68,8 @@ static bool simpler(const struct request *request, const struct recommend_candid
     return a->memory.peak_bytes < b->memory.peak_bytes;
 }
 
-/* A row that was only estimated never takes the place of one that was timed: its interval is wide because little is known. */
+/* A row that was only estimated never takes the place of one that was timed: its interval is wide because little is
+ * known. */
 static int break_ties(const struct request *request, struct candidates *c, int best, const struct pool *pool)
 {
     int chosen = best;
@@ -96,10 +79,14 @@ static int break_ties(const struct request *request, struct candidates *c, int b
             continue;
         struct stats_interval ratio = candidates_ratio(request, c, i, best, pool);
         row->tied = ratio.lo <= 1 && ratio.hi >= 1;
-        if (row->tied && simpler(request, row, &c->rows[chosen]))
+        if (row->tied && simpler(row, &c->rows[chosen]))
             chosen = i;
     }
-    c->rows[best].tied = chosen != best;
+    /* What is no slower than the chosen one without being tied with the best lost by the same rule. */
+    for (int i = 0; i < c->n; i++)
+        if (usable(&c->rows[i]) && c->rows[i].fit == c->rows[best].fit &&
+            cost(request, &c->rows[i]) <= cost(request, &c->rows[chosen]))
+            c->rows[i].tied = true;
     c->rows[chosen].tied = false;
     return chosen;
 }
@@ -118,7 +105,8 @@ void candidates_fill(const struct request *request, const struct recommend_candi
 }
 
 /* What tells this plan from the chosen one, shortly: "sp 2", or where sp is the same what differs first. */
-static void differs_text(const struct recommend_candidate *row, const struct recommend_candidate *from, char *buf, size_t size)
+static void differs_text(const struct recommend_candidate *row, const struct recommend_candidate *from, char *buf,
+                         size_t size)
 {
     const struct plan *p = &row->plan, *q = &from->plan;
     if (p->sp != q->sp)

@@ -15,21 +15,21 @@ struct change {
     void (*apply)(struct request *request);
 };
 
-#define OPEN(name, field)                                                                \
-    static bool name(const struct request *r)                                            \
-    {                                                                                    \
-        return r->space.field == 0;                                                      \
+#define OPEN(name, field)                                                                                              \
+    static bool name(const struct request *r)                                                                          \
+    {                                                                                                                  \
+        return r->space.field == 0;                                                                                    \
     }
 OPEN(loss_open, nloss)
 OPEN(checkpointing_open, ncheckpointing)
 OPEN(offload_open, noffload)
 OPEN(zero_open, nzero)
 
-#define APPLY(name, count, list, value)                                                  \
-    static void name(struct request *r)                                                  \
-    {                                                                                    \
-        r->space.count = 1;                                                              \
-        r->space.list[0] = value;                                                        \
+#define APPLY(name, count, list, value)                                                                                \
+    static void name(struct request *r)                                                                                \
+    {                                                                                                                  \
+        r->space.count = 1;                                                                                            \
+        r->space.list[0] = value;                                                                                      \
     }
 APPLY(loss_fused, nloss, loss, PLAN_LOSS_FUSED)
 APPLY(loss_tiled, nloss, loss, PLAN_LOSS_TILED)
@@ -68,8 +68,8 @@ static double speed_of(const struct request *request, const struct recommend_can
 }
 
 /* Decide again, from the samples at hand. Not found when nothing has a price. */
-static enum status decide(const struct search *search, const struct request *request, const struct recommend_candidate *now,
-                          struct decision *out)
+static enum status decide(const struct search *search, const struct request *request,
+                          const struct recommend_candidate *now, struct decision *out)
 {
     struct candidates candidates;
     out->found = false;
@@ -85,7 +85,8 @@ static enum status decide(const struct search *search, const struct request *req
     return status;
 }
 
-static bool worth_saying(const struct recommendation *out, const struct recommend_candidate *now, const struct decision *then)
+static bool worth_saying(const struct recommendation *out, const struct recommend_candidate *now,
+                         const struct decision *then)
 {
     bool other = then->then.plan.sp != now->plan.sp, better_fit = then->fit < out->verdict;
     if (!then->found || then->fit > out->verdict || then->fit == WORK_DOES_NOT_FIT || out->nflips == RECOMMEND_FLIPS)
@@ -104,8 +105,11 @@ static enum status try_change(const struct search *search, const struct change *
     if (!worth_saying(out, now, &then))
         return STATUS_OK;
     struct recommend_flip *flip = &out->flips[out->nflips++];
-    *flip = (struct recommend_flip){.then_plan = then.then.plan, .gain = then.gain, .peak_bytes = then.then.memory.peak_bytes,
-                                    .fit = then.fit, .source = then.then.time.source};
+    *flip = (struct recommend_flip){.then_plan = then.then.plan,
+                                    .gain = then.gain,
+                                    .peak_bytes = then.then.memory.peak_bytes,
+                                    .fit = then.fit,
+                                    .source = then.then.time.source};
     text_print(flip->condition, sizeof flip->condition, "%s", change->text);
     text_print(flip->attention_class, sizeof flip->attention_class, "%s", then.then.attention_class);
     if (out->verdict == WORK_DOES_NOT_FIT && out->fits_if[0] == '\0')
@@ -128,16 +132,21 @@ static void more_memory(const struct search *search, struct recommendation *out)
     for (int i = 0; i < c->n; i++) {
         const struct recommend_candidate *row = &c->rows[i];
         bool device = work_fit(row->memory.peak_bytes, search->request->device_memory_bytes) == row->fit;
-        if (row->priced && device && row->fit > out->verdict && row->loses_by < 0 && (best == NULL || row->loses_by < best->loses_by))
+        if (row->priced && device && row->fit > out->verdict && row->loses_by < 0 &&
+            (best == NULL || row->loses_by < best->loses_by))
             best = row;
     }
     double gain = best != NULL ? 1 / (1 + best->loses_by) - 1 : 0;
     if (gain < gain_worth_saying || out->nflips == RECOMMEND_FLIPS || out->verdict == WORK_DOES_NOT_FIT)
         return;
     struct recommend_flip *flip = &out->flips[out->nflips++];
-    *flip = (struct recommend_flip){.then_plan = best->plan, .gain = gain, .peak_bytes = best->memory.peak_bytes,
-                                    .fit = WORK_FITS, .source = best->time.source};
-    text_print(flip->condition, sizeof flip->condition, "--device-memory %lldGiB", (long long)room_for(best->memory.peak_bytes));
+    *flip = (struct recommend_flip){.then_plan = best->plan,
+                                    .gain = gain,
+                                    .peak_bytes = best->memory.peak_bytes,
+                                    .fit = WORK_FITS,
+                                    .source = best->time.source};
+    text_print(flip->condition, sizeof flip->condition, "--device-memory %lldGiB",
+               (long long)room_for(best->memory.peak_bytes));
     text_print(flip->attention_class, sizeof flip->attention_class, "%s", best->attention_class);
 }
 
@@ -152,7 +161,8 @@ static void say_what_fits(const struct search *search, struct recommendation *ou
         text_print(out->fits_if, sizeof out->fits_if, "hosts with %s would fit sp %d; so may less --offload",
                    units_format_bytes((double)now->memory.host_bytes * r->ranks_per_host / 0.8, size), now->plan.sp);
     else
-        text_print(out->fits_if, sizeof out->fits_if, "devices of %lld GiB would fit sp %d; so may more processes or a shorter --seq",
+        text_print(out->fits_if, sizeof out->fits_if,
+                   "devices of %lld GiB would fit sp %d; so may more processes or a shorter --seq",
                    (long long)room_for(now->memory.peak_bytes), now->plan.sp);
 }
 
@@ -168,13 +178,15 @@ static void say_next(const struct search *search, struct recommendation *out)
     if (out->verdict == WORK_DOES_NOT_FIT)
         return;
     if (out->verdict == WORK_MEASURE_FIRST)
-        text_print(out->next_measurement, size, "one training step at sp %d: it must show that the memory suffices", now->plan.sp);
+        text_print(out->next_measurement, size, "one training step at sp %d: it must show that the memory suffices",
+                   now->plan.sp);
     else if (search->disturbed)
         text_print(out->next_measurement, size, "the same on a quieter machine: other work kept these CPUs busy");
     else if (!now->timed && r->effort == REQUEST_ESTIMATE)
         text_print(out->next_measurement, size, "the same with --effort quick: this is an estimate from small shapes");
     else if (!now->timed)
-        text_print(out->next_measurement, size, "the same with a longer --budget: this is an estimate from small shapes");
+        text_print(out->next_measurement, size,
+                   "the same with a longer --budget: this is an estimate from small shapes");
     else if (tied > 0 && r->effort < REQUEST_FULL)
         text_print(out->next_measurement, size, "the same with --effort full: %d plan%s within the interval", tied,
                    tied == 1 ? " is" : "s are");

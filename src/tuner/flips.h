@@ -1,4 +1,5 @@
-/* tuner/flips.h -- what would change the answer: one opened option at a time, decided again from the samples already held. */
+/* tuner/flips.h -- what would change the answer: one opened option at a time, decided again from the samples already
+ * held. */
 #ifndef SPTUNE_TUNER_FLIPS_H
 #define SPTUNE_TUNER_FLIPS_H
 

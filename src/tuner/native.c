@@ -1,4 +1,5 @@
-/* tuner/native.c -- what our own harness would reach with the chosen sizes: its exchange may differ from what the target runs. */
+/* tuner/native.c -- what our own harness would reach with the chosen sizes: its exchange may differ from what the
+ * target runs. */
 #include "tuner/search_state.h"
 
 #include "base/clock.h"
@@ -25,8 +26,8 @@ static enum status measure(struct search *search, const struct request *request,
                                          : search_detail(search, request, candidates, NULL);
 }
 
-static enum status weigh(struct search *search, const struct request *request, struct candidates *candidates, bool timed,
-                         struct recommendation *out)
+static enum status weigh(struct search *search, const struct request *request, struct candidates *candidates,
+                         bool timed, struct recommendation *out)
 {
     enum work_fit fit = WORK_DOES_NOT_FIT;
     TRY(measure(search, request, candidates));

@@ -1,4 +1,5 @@
-/* tuner/parts.c -- a step as samples: which cases, how often each, how sure. Attention and exchanges here, the rest in parts_linear.c.
+/* tuner/parts.c -- a step as samples: which cases, how often each, how sure. Attention and exchanges here, the rest in
+ * parts_linear.c.
  *
  * One optimizer step of one rank, A micro-steps, L layers, F forward passes (2 with checkpointing):
  *
@@ -8,7 +9,8 @@
  * + gathers and reductions of ZeRO                               not overlapped with anything: an upper bound
  * + optimizer: 28 bytes per element it owns at the copy rate     fp32 weight, gradient, two moments read; three written
  *
- * Norms, rotary embedding and activations are not priced: they move O(s * hidden) bytes where the products above do O(s * hidden^2).
+ * Norms, rotary embedding and activations are not priced: they move O(s * hidden) bytes where the products above do O(s
+ * * hidden^2).
  */
 #include "tuner/parts_build.h"
 
@@ -52,7 +54,8 @@ enum status parts_add(struct parts *parts, const struct part *part)
     return STATUS_OK;
 }
 
-/* Fields that do not apply to the subject have one value in every case, so that plans which differ in them share the sample. */
+/* Fields that do not apply to the subject have one value in every case, so that plans which differ in them share the
+ * sample. */
 static void key_of(const struct bench_case *c, char buf[PARTS_KEY])
 {
     const struct problem *p = &c->problem;
@@ -60,10 +63,12 @@ static void key_of(const struct bench_case *c, char buf[PARTS_KEY])
     for (int i = 0; i < p->docs; i++)
         docs = (docs ^ (uint64_t)p->doc_len[i]) * 1099511628211u;
     snprintf(buf, PARTS_KEY,
-             "%s %s %lld mnk %lld %lld %lld b%lld s%lld h%d/%d d%d/%d t%d c%d w%lld docs%d:%llx dir%d W%d sp%d %s %s ch%d %d%d ht%d", c->subject,
-             c->op, (long long)c->bytes, (long long)c->m, (long long)c->n, (long long)c->k, (long long)p->batch, (long long)p->seq, p->heads,
-             p->kv_heads, p->head_dim, p->head_dim_v, (int)p->dtype, p->causal, (long long)p->window, p->docs, (unsigned long long)docs,
-             (int)p->direction, p->world, c->plan.sp, c->plan.exchange, c->plan.attention, c->plan.chunks, (int)c->timing, (int)c->buffers,
+             "%s %s %lld mnk %lld %lld %lld b%lld s%lld h%d/%d d%d/%d t%d c%d w%lld docs%d:%llx dir%d W%d sp%d %s %s "
+             "ch%d %d%d ht%d",
+             c->subject, c->op, (long long)c->bytes, (long long)c->m, (long long)c->n, (long long)c->k,
+             (long long)p->batch, (long long)p->seq, p->heads, p->kv_heads, p->head_dim, p->head_dim_v, (int)p->dtype,
+             p->causal, (long long)p->window, p->docs, (unsigned long long)docs, (int)p->direction, p->world,
+             c->plan.sp, c->plan.exchange, c->plan.attention, c->plan.chunks, (int)c->timing, (int)c->buffers,
              c->heads_timed);
 }
 
@@ -118,7 +123,8 @@ static void set_exchange(const struct parts_build *build, struct part *part)
 {
     const struct target *own = target_find("sptune");
     bool stands_in = false;
-    const char *name = build->plan->sp == 1 && own != NULL ? own->exchange(build->request->dev, &stands_in) : build->plan->exchange;
+    const char *name =
+        build->plan->sp == 1 && own != NULL ? own->exchange(build->request->dev, &stands_in) : build->plan->exchange;
     text_print(part->c.plan.exchange, sizeof part->c.plan.exchange, "%s", name);
     part->c.plan.chunks = build->plan->chunks;
 }
@@ -151,14 +157,16 @@ int parts_sp_here(const struct request *request, int sp)
 {
     int here = sp < request->ranks ? sp : request->ranks;
     for (; here > 1; here--) {
-        struct verdict verdict = model_sp_heads(request->problem.heads, request->problem.kv_heads, here, request->ranks);
+        struct verdict verdict =
+            model_sp_heads(request->problem.heads, request->problem.kv_heads, here, request->ranks);
         if (verdict_ok(&verdict))
             break;
     }
     return here;
 }
 
-/* A shorter row: as many whole documents as fit, then a part of the next; a window that no longer limits anything goes. */
+/* A shorter row: as many whole documents as fit, then a part of the next; a window that no longer limits anything goes.
+ */
 static void shorten(struct problem *problem, int64_t seq)
 {
     int64_t left = seq;
@@ -210,8 +218,8 @@ static void set_coarse(struct part *part)
     part->source = RECOMMEND_ASSUMED;
 }
 
-/* Some heads of a rank, or a shorter row, are the same call whatever the size of the group: one sample for all plans, and what disturbs
- * it disturbs them alike. */
+/* Some heads of a rank, or a shorter row, are the same call whatever the size of the group: one sample for all plans,
+ * and what disturbs it disturbs them alike. */
 static void set_part(const struct parts_build *build, const struct parts_scale *scale, struct part *part)
 {
     bool some = scale->heads_timed > 0 || scale->seq_timed > 0;
@@ -228,7 +236,8 @@ static void set_part(const struct parts_build *build, const struct parts_scale *
         part->c.problem.batch = 1; /* rows are independent */
 }
 
-static enum status add_attention(const struct parts_build *build, const struct kind *kind, const struct parts_scale *scale)
+static enum status add_attention(const struct parts_build *build, const struct kind *kind,
+                                 const struct parts_scale *scale)
 {
     const struct plan *plan = build->plan;
     for (int backward = 0; backward < 2; backward++) {
@@ -244,8 +253,10 @@ static enum status add_attention(const struct parts_build *build, const struct k
             set_coarse(&part);
         else
             set_part(build, scale, &part);
-        double timed = work_attention_flops(p, &part.c.plan, backward); /* a sample of some heads is scaled to all of them */
-        part.times = asked / timed * kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        double timed =
+            work_attention_flops(p, &part.c.plan, backward); /* a sample of some heads is scaled to all of them */
+        part.times =
+            asked / timed * kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
         part.flops = timed * (part.c.heads_timed > 0 ? (double)part.c.heads_timed * part.c.plan.sp / p->heads : 1);
         TRY(parts_append(build, &part));
     }
@@ -264,8 +275,8 @@ static void set_exchange_length(const struct parts_build *build, int64_t tokens,
     part->source = build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_EXTRAPOLATED;
 }
 
-/* in and out as two samples each way. Groups larger than what is here are scaled from the largest that is, by the bytes that leave a
- * rank: as if each rank's link kept its rate. */
+/* in and out as two samples each way. Groups larger than what is here are scaled from the largest that is, by the bytes
+ * that leave a rank: as if each rank's link kept its rate. */
 static enum status add_exchange(const struct parts_build *build, const struct parts_scale *scale)
 {
     const struct plan *plan = build->plan;
@@ -287,8 +298,10 @@ static enum status add_exchange(const struct parts_build *build, const struct pa
             part.source = build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_EXTRAPOLATED;
         }
         part.bytes = (double)(out ? timed.bytes_out : timed.bytes_in);
-        part.times = out ? (double)asked.wire_out / (double)timed.wire_out : (double)asked.wire_in / (double)timed.wire_in;
-        part.times *= build->request->model.layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        part.times =
+            out ? (double)asked.wire_out / (double)timed.wire_out : (double)asked.wire_in / (double)timed.wire_in;
+        part.times *=
+            build->request->model.layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
         TRY(parts_append(build, &part));
     }
     return STATUS_OK;
@@ -340,7 +353,7 @@ char *parts_name(const struct part *part, char *buf, size_t size)
     else if (strcmp(c->subject, "collective") == 0)
         text_print(buf, size, "%s of %s", c->op, units_format_bytes((double)c->bytes, text));
     else
-        text_print(buf, size, "%s%s%s %s at sp %d, %s tokens", c->subject, c->op[0] != '\0' ? " " : "", c->op, way, c->plan.sp,
-                   units_format_count(c->problem.seq, text));
+        text_print(buf, size, "%s%s%s %s at sp %d, %s tokens", c->subject, c->op[0] != '\0' ? " " : "", c->op, way,
+                   c->plan.sp, units_format_count(c->problem.seq, text));
     return buf;
 }

@@ -1,9 +1,10 @@
-/* tuner/parts.h -- which samples the price of a plan is made of, at three levels of detail, and its price from the pool.
+/* tuner/parts.h -- which samples the price of a plan is made of, at three levels of detail, and its price from the
+ * pool.
  *
  * PARTS_COARSE   a few small samples that all plans share: an estimate within tens of percent, in seconds.
- * PARTS_SPLIT    exchange and attention apart, at the real length or, where that is too long for the budget, some heads of it, then a
- *                shorter length; products at the real rows. Also for groups of more ranks than are here.
- * PARTS_LAYER    the layer itself, forward and backward, as one sample each. A plan whose groups are not here is split all the same.
+ * PARTS_SPLIT    exchange and attention apart, at the real length or, where that is too long for the budget, some heads
+ * of it, then a shorter length; products at the real rows. Also for groups of more ranks than are here. PARTS_LAYER the
+ * layer itself, forward and backward, as one sample each. A plan whose groups are not here is split all the same.
  *
  *     struct parts parts = {0};
  *     TRY(parts_list(request, &plan, PARTS_SPLIT, &scale, &parts));
@@ -30,15 +31,15 @@ struct parts_scale {
 enum { PARTS_KEY = 400 };
 struct part {
     struct bench_case c;
-    char key[PARTS_KEY];     /* everything that tells this sample from another */
-    double times;            /* how often a step pays this sample */
+    char key[PARTS_KEY]; /* everything that tells this sample from another */
+    double times;        /* how often a step pays this sample */
     enum price_part part;
-    bool split_layer;        /* a layer sample: divided over exchange in, attention, exchange out by its phases */
-    bool possible;           /* false: cannot be timed on the ranks that are here, nor scaled from what can */
+    bool split_layer; /* a layer sample: divided over exchange in, attention, exchange out by its phases */
+    bool possible;    /* false: cannot be timed on the ranks that are here, nor scaled from what can */
     enum recommend_source source;
     double slack;
     int slack_kind;
-    double flops, bytes;     /* attention and exchange of one iteration, on one rank: how long it will take */
+    double flops, bytes; /* attention and exchange of one iteration, on one rank: how long it will take */
 };
 /* Zero-initialise. */
 struct parts {
@@ -56,9 +57,10 @@ int parts_sp_here(const struct request *request, int sp);
 /* Append every sample that this plan's step is made of at this level. */
 enum status parts_list(const struct request *request, const struct plan *plan, enum parts_level level,
                        const struct parts_scale *scale, struct parts *out);
-/* Price from the pool. *missing (may be NULL): the first part without a usable sample, NULL when the price is complete; a price with a
- * missing part is of no use. */
-enum status parts_price(const struct parts *parts, const struct pool *pool, struct price *out, const struct part **missing);
+/* Price from the pool. *missing (may be NULL): the first part without a usable sample, NULL when the price is complete;
+ * a price with a missing part is of no use. */
+enum status parts_price(const struct parts *parts, const struct pool *pool, struct price *out,
+                        const struct part **missing);
 /* In words, for a person: "exchange in, forward, sp 2". */
 char *parts_name(const struct part *part, char *buf, size_t size);
 

@@ -5,14 +5,21 @@
 #include "tuner/parts.h"
 
 /* Relative 95 % uncertainty of taking a time from another size (docs/models.md, "Times"). */
-#define SLACK_PART 0.03     /* some heads of a layer: linear but for caches */
-#define SLACK_LENGTH 0.08   /* another length, fewer rows or columns, where the kernel is already busy */
-#define SLACK_RATE 0.35     /* the rate of a small shape */
-#define SLACK_RANKS 0.35    /* an exchange or a gather among more ranks than are here */
+#define SLACK_PART     0.03 /* some heads of a layer: linear but for caches */
+#define SLACK_LENGTH   0.08 /* another length, fewer rows or columns, where the kernel is already busy */
+#define SLACK_RATE     0.35 /* the rate of a small shape */
+#define SLACK_RANKS    0.35 /* an exchange or a gather among more ranks than are here */
 #define SLACK_EXCHANGE 0.30 /* an exchange of another size */
-#define SLACK_GUESS 0.80    /* traffic between ranks, when one rank is all there is */
+#define SLACK_GUESS    0.80 /* traffic between ranks, when one rank is all there is */
 
-enum parts_slack { PARTS_SLACK_NONE, PARTS_SLACK_ATTENTION, PARTS_SLACK_GEMM, PARTS_SLACK_EXCHANGE, PARTS_SLACK_ZERO, PARTS_SLACK_OPTIMIZER };
+enum parts_slack {
+    PARTS_SLACK_NONE,
+    PARTS_SLACK_ATTENTION,
+    PARTS_SLACK_GEMM,
+    PARTS_SLACK_EXCHANGE,
+    PARTS_SLACK_ZERO,
+    PARTS_SLACK_OPTIMIZER
+};
 
 struct parts_build {
     const struct request *request;
@@ -21,7 +28,8 @@ struct parts_build {
     struct parts *out;
 };
 
-/* A case on the ranks that are here, every one of them busy, sp groups of `sp`; only what belongs to every subject is set. */
+/* A case on the ranks that are here, every one of them busy, sp groups of `sp`; only what belongs to every subject is
+ * set. */
 struct part parts_base(const struct parts_build *build, const char *subject, const char *op, int sp);
 /* Makes the key and appends. */
 enum status parts_append(const struct parts_build *build, struct part *part);

@@ -1,7 +1,7 @@
 /* tuner/parts_linear.c -- the rest of a step: products, gathers and reductions of ZeRO, the optimizer.
  *
- * Products are cut to what takes milliseconds on one device; their time is linear in what is left out. Experts see fewer rows than a
- * dense layer: s * top_k / experts each.
+ * Products are cut to what takes milliseconds on one device; their time is linear in what is left out. Experts see
+ * fewer rows than a dense layer: s * top_k / experts each.
  */
 #include "tuner/parts_build.h"
 
@@ -11,8 +11,9 @@
 #include <string.h>
 
 enum {
-    COARSE_ROWS = 512, COARSE_SIDE = 1024,
-    COPY_BYTES = 16 << 20,     /* of the copy that prices the optimizer */
+    COARSE_ROWS = 512,
+    COARSE_SIDE = 1024,
+    COPY_BYTES = 16 << 20, /* of the copy that prices the optimizer */
     OPTIMIZER_BYTES = 28
 };
 
@@ -21,8 +22,8 @@ static double flops_of(int64_t m, int64_t n, int64_t k)
     return 2.0 * (double)m * (double)n * (double)k;
 }
 
-/* Rows and columns beyond which the rate of a product hardly grows. Plans whose ranks have more rows share one sample, so that what
- * disturbs it disturbs them alike. */
+/* Rows and columns beyond which the rate of a product hardly grows. Plans whose ranks have more rows share one sample,
+ * so that what disturbs it disturbs them alike. */
 static void cut(enum dev_kind dev, int64_t *m, int64_t *n)
 {
     const int64_t rows = dev == DEV_CPU ? 256 : 4096, columns = dev == DEV_CPU ? 512 : 8192;
@@ -31,7 +32,8 @@ static void cut(enum dev_kind dev, int64_t *m, int64_t *n)
 }
 
 /* `flops` in all, at the rate of a product of m x n x k. */
-static enum status add_product(const struct parts_build *build, int64_t m, int64_t n, int64_t k, double flops, enum price_part where)
+static enum status add_product(const struct parts_build *build, int64_t m, int64_t n, int64_t k, double flops,
+                               enum price_part where)
 {
     struct part part = parts_base(build, "gemm", "", 1);
     if (flops <= 0 || m < 1 || n < 1 || k < 1)
@@ -65,13 +67,15 @@ static enum status add_kind(const struct parts_build *build, const struct model 
     int n = work_gemms(as, &problem, plan, gemms);
     for (int i = 0; i < n; i++) {
         const struct work_gemm *g = &gemms[i];
-        bool projection = strcmp(g->name, "qkv") == 0 || strcmp(g->name, "o") == 0, router = strcmp(g->name, "router") == 0;
+        bool projection = strcmp(g->name, "qkv") == 0 || strcmp(g->name, "o") == 0,
+             router = strcmp(g->name, "router") == 0;
         int64_t rows = g->m;
         if (projection != attention)
             continue;
         if (as->experts > 0 && !projection && !router)
             rows = (int64_t)((double)g->m * as->experts_per_token / as->experts);
-        TRY(add_product(build, rows > 0 ? rows : 1, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * passes, PRICE_GEMM));
+        TRY(add_product(build, rows > 0 ? rows : 1, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * passes,
+                        PRICE_GEMM));
     }
     return STATUS_OK;
 }
@@ -89,7 +93,8 @@ enum status parts_linear(const struct parts_build *build)
     const struct model *model = &build->request->model;
     const struct plan *plan = build->plan;
     int sparse = model->experts > 0 ? model->layers - model->dense_layers : 0;
-    struct model dense = dense_of(model, model->experts > 0 ? model->ffn_dense : model->ffn), shared = dense_of(model, model->ffn_shared);
+    struct model dense = dense_of(model, model->experts > 0 ? model->ffn_dense : model->ffn),
+                 shared = dense_of(model, model->ffn_shared);
     TRY(add_kind(build, &dense, true, model->layers));
     if (model->layers > sparse)
         TRY(add_kind(build, &dense, false, model->layers - sparse));
@@ -102,7 +107,8 @@ enum status parts_linear(const struct parts_build *build)
     struct work_gemm logits = work_logits(model, &problem, plan);
     double passes = plan->loss == PLAN_LOSS_PLAIN ? 3 : 4;
     return add_product(build, logits.m, logits.n, logits.k,
-                       flops_of(logits.m, logits.n, logits.k) * logits.count * passes * (double)plan->accumulate, PRICE_LOGITS);
+                       flops_of(logits.m, logits.n, logits.k) * logits.count * passes * (double)plan->accumulate,
+                       PRICE_LOGITS);
 }
 
 /* A copy from cold memory: what an optimizer's arithmetic hides behind. */
@@ -128,7 +134,8 @@ static int64_t call_bytes(const struct parts_build *build, const struct work_zer
 }
 
 /* By the bytes that arrive, over all ranks that are here: ZeRO shards over the job. */
-static enum status add_gather(const struct parts_build *build, const struct work_zero *zero, const char *op, double arriving)
+static enum status add_gather(const struct parts_build *build, const struct work_zero *zero, const char *op,
+                              double arriving)
 {
     const struct request *r = build->request;
     if (arriving <= 0)
@@ -145,8 +152,11 @@ static enum status add_gather(const struct parts_build *build, const struct work
     part.part = PRICE_ZERO;
     part.slack_kind = PARTS_SLACK_ZERO;
     part.slack = r->world > r->ranks ? SLACK_RANKS : build->coarse ? SLACK_EXCHANGE : SLACK_LENGTH;
-    part.source = r->world > r->ranks ? RECOMMEND_EXTRAPOLATED : build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_INTERPOLATED;
-    part.times = arriving / ((double)part.c.bytes * (r->ranks - 1) / r->ranks); /* of both: all but the own part of the whole */
+    part.source = r->world > r->ranks ? RECOMMEND_EXTRAPOLATED
+                  : build->coarse     ? RECOMMEND_ASSUMED
+                                      : RECOMMEND_INTERPOLATED;
+    part.times =
+        arriving / ((double)part.c.bytes * (r->ranks - 1) / r->ranks); /* of both: all but the own part of the whole */
     return parts_append(build, &part);
 }
 

@@ -21,8 +21,12 @@ static void layer_shares(const struct sample *sample, double share[3])
 
 static enum status add_term(const struct part *part, int sample, const struct pool *pool, struct price *out)
 {
-    struct price_term term = {.sample = sample, .times = part->times, .part = part->part, .source = part->source,
-                              .slack = part->slack, .slack_kind = part->slack_kind};
+    struct price_term term = {.sample = sample,
+                              .times = part->times,
+                              .part = part->part,
+                              .source = part->source,
+                              .slack = part->slack,
+                              .slack_kind = part->slack_kind};
     if (!part->split_layer)
         return price_add(out, &term);
     static const enum price_part where[] = {PRICE_EXCHANGE_IN, PRICE_ATTENTION, PRICE_EXCHANGE_OUT};
@@ -37,7 +41,8 @@ static enum status add_term(const struct part *part, int sample, const struct po
     return STATUS_OK;
 }
 
-enum status parts_price(const struct parts *parts, const struct pool *pool, struct price *out, const struct part **missing)
+enum status parts_price(const struct parts *parts, const struct pool *pool, struct price *out,
+                        const struct part **missing)
 {
     const struct part *first = NULL;
     *out = (struct price){0};

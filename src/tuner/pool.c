@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Streams of random numbers: 0 .. POOL_DRAWS-1 resample, the others are errors. Not the run's seed: the same samples always give the same
- * intervals. */
+/* Streams of random numbers: 0 .. POOL_DRAWS-1 resample, the others are errors. Not the run's seed: the same samples
+ * always give the same intervals. */
 enum { SEED = 1, ERROR_STREAM = 1 << 16 };
 
 void pool_free(struct pool *pool)

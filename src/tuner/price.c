@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The source of a step is the weakest of those that together make this share of it: what is left is too little to decide anything, and
- * its uncertainty is in the interval all the same. */
+/* The source of a step is the weakest of those that together make this share of it: what is left is too little to
+ * decide anything, and its uncertainty is in the interval all the same. */
 static const double source_share = 0.05;
 
 enum status price_add(struct price *price, const struct price_term *term)
@@ -77,7 +77,8 @@ void price_time(const struct price *price, const struct pool *pool, struct recom
     out->exchange_in = parts[PRICE_EXCHANGE_IN];
     out->attention = parts[PRICE_ATTENTION];
     out->exchange_out = parts[PRICE_EXCHANGE_OUT];
-    out->exposed = out->exchange_in + out->exchange_out; /* what hides behind attention is not in the phases of a layer */
+    out->exposed =
+        out->exchange_in + out->exchange_out; /* what hides behind attention is not in the phases of a layer */
     out->gemm = parts[PRICE_GEMM];
     out->zero = parts[PRICE_ZERO];
     out->optimizer = parts[PRICE_OPTIMIZER];
@@ -90,5 +91,6 @@ struct stats_interval price_ratio(const struct price *a, const struct price *b, 
     double ratios[POOL_DRAWS];
     for (int d = 0; d < POOL_DRAWS; d++)
         ratios[d] = draw_step(a, pool, d) / draw_step(b, pool, d);
-    return (struct stats_interval){stats_quantile(ratios, POOL_DRAWS, 0.025), stats_quantile(ratios, POOL_DRAWS, 0.975)};
+    return (struct stats_interval){stats_quantile(ratios, POOL_DRAWS, 0.025),
+                                   stats_quantile(ratios, POOL_DRAWS, 0.975)};
 }

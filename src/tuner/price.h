@@ -1,8 +1,8 @@
 /* tuner/price.h -- the time of one optimizer step as a sum of coefficient x median(sample).
  *
- * Every plan is priced from the same few samples; what two plans share cancels in the interval of their ratio. A term made from a
- * sample of another size carries the relative uncertainty of that step (docs/models.md, "Times"), and terms that were scaled the same
- * way err together.
+ * Every plan is priced from the same few samples; what two plans share cancels in the interval of their ratio. A term
+ * made from a sample of another size carries the relative uncertainty of that step (docs/models.md, "Times"), and terms
+ * that were scaled the same way err together.
  */
 #ifndef SPTUNE_TUNER_PRICE_H
 #define SPTUNE_TUNER_PRICE_H
@@ -12,17 +12,24 @@
 #include "tuner/recommend.h"
 
 enum price_part {
-    PRICE_EXCHANGE_IN, PRICE_ATTENTION, PRICE_EXCHANGE_OUT, PRICE_GEMM, PRICE_ZERO, PRICE_OPTIMIZER, PRICE_LOGITS, PRICE_PARTS
+    PRICE_EXCHANGE_IN,
+    PRICE_ATTENTION,
+    PRICE_EXCHANGE_OUT,
+    PRICE_GEMM,
+    PRICE_ZERO,
+    PRICE_OPTIMIZER,
+    PRICE_LOGITS,
+    PRICE_PARTS
 };
 enum { PRICE_TERMS = 64 };
 
 struct price_term {
-    int sample;            /* index in the pool */
-    double times;          /* coefficient */
+    int sample;   /* index in the pool */
+    double times; /* coefficient */
     enum price_part part;
     enum recommend_source source;
-    double slack;          /* relative 95 % half-width beyond the sample's own: 0 when measured as it will run */
-    int slack_kind;        /* below POOL_ERRORS: terms of one kind err together: rate of attention, of products ... */
+    double slack;   /* relative 95 % half-width beyond the sample's own: 0 when measured as it will run */
+    int slack_kind; /* below POOL_ERRORS: terms of one kind err together: rate of attention, of products ... */
 };
 
 /* Zero-initialise. */

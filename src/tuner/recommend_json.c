@@ -1,7 +1,7 @@
 /* tuner/recommend_json.c -- sptune.recommendation/1 and sptune.plans/1.
  *
- * Beyond what a reader of the answer needs, the document carries every field of model, problem and plan under its own name, so that
- * `explain --what-if` can decide again without the store.
+ * Beyond what a reader of the answer needs, the document carries every field of model, problem and plan under its own
+ * name, so that `explain --what-if` can decide again without the store.
  */
 #include "tuner/recommend.h"
 
@@ -173,7 +173,8 @@ static json_t *predicted(const struct recommend_time *t)
     return o;
 }
 
-/* What was timed here, as opposed to what the job is predicted to take; null where a part that matters was not timed as it will run. */
+/* What was timed here, as opposed to what the job is predicted to take; null where a part that matters was not timed as
+ * it will run. */
 static json_t *measured(const struct recommend_candidate *c, int ranks)
 {
     if (!c->timed || c->time.source > RECOMMEND_INTERPOLATED)
@@ -316,8 +317,8 @@ static void set_answer(json_t *o, const struct recommendation *rec)
     if (rec->chosen >= 0) {
         const struct recommend_candidate *c = &rec->candidates[rec->chosen];
         json_object_set_new(o, "plan", plan_fields(&c->plan, c->attention_class, r->world));
-        if (strcmp(r->target->name, "accelerate") == 0)
-            json_object_set_new(o, "parallelism_config", parallelism_config(c));
+        bool accelerate = strcmp(r->target->name, "accelerate") == 0;
+        json_object_set_new(o, "parallelism_config", accelerate ? parallelism_config(c) : json_null());
         json_object_set_new(o, "measured", measured(c, r->ranks));
         json_object_set_new(o, "predicted", predicted(&c->time));
         set_num(o, "tokens_per_s_per_device", c->tokens_per_s_per_device);

@@ -1,4 +1,5 @@
-/* tuner/recommend_list.c -- the table of many answers: the best plan per (heads, seq), and the lengths where it changes. */
+/* tuner/recommend_list.c -- the table of many answers: the best plan per (heads, seq), and the lengths where it
+ * changes. */
 #include "tuner/recommend.h"
 
 #include "base/text.h"
@@ -36,7 +37,8 @@ static bool same_heads(const struct recommendation *a, const struct recommendati
 }
 
 /* The next longer answer for the same heads, in whatever order they were asked for. */
-static const struct recommendation *next_longer(const struct recommendation *const *answers, int n, const struct recommendation *a)
+static const struct recommendation *next_longer(const struct recommendation *const *answers, int n,
+                                                const struct recommendation *a)
 {
     const struct recommendation *next = NULL;
     for (int i = 0; i < n; i++)
@@ -58,21 +60,22 @@ static void crossovers(const struct recommendation *const *answers, int n, struc
         units_format_count(a->request.problem.seq, from);
         units_format_count(b->request.problem.seq, to);
         if (a->verdict != b->verdict)
-            text_add(out, "heads %d/%d: %s -> %s between %s and %s tokens\n", a->request.model.heads, a->request.model.kv_heads,
-                     verdict_words[a->verdict], verdict_words[b->verdict], from, to);
+            text_add(out, "heads %d/%d: %s -> %s between %s and %s tokens\n", a->request.model.heads,
+                     a->request.model.kv_heads, verdict_words[a->verdict], verdict_words[b->verdict], from, to);
         if (before->plan.sp != after->plan.sp)
-            text_add(out, "heads %d/%d: sp %d -> %d between %s and %s tokens\n", a->request.model.heads, a->request.model.kv_heads,
-                     before->plan.sp, after->plan.sp, from, to);
+            text_add(out, "heads %d/%d: sp %d -> %d between %s and %s tokens\n", a->request.model.heads,
+                     a->request.model.kv_heads, before->plan.sp, after->plan.sp, from, to);
         else if (strcmp(before->attention_class, after->attention_class) != 0)
-            text_add(out, "heads %d/%d: %s -> %s\n     between %s and %s tokens\n", a->request.model.heads, a->request.model.kv_heads,
-                     before->attention_class, after->attention_class, from, to);
+            text_add(out, "heads %d/%d: %s -> %s\n     between %s and %s tokens\n", a->request.model.heads,
+                     a->request.model.kv_heads, before->attention_class, after->attention_class, from, to);
     }
 }
 
 static enum status grid_of(const struct recommendation *const *answers, int n, char **grid)
 {
-    static const struct export_column columns[COLUMNS] = {{"heads", true}, {"seq", true}, {"sp", true}, {"attention", false},
-                                                          {"tok/s/dev", true}, {"peak", true}, {"memory", false}, {"by", false}};
+    static const struct export_column columns[COLUMNS] = {{"heads", true},      {"seq", true},       {"sp", true},
+                                                          {"attention", false}, {"tok/s/dev", true}, {"peak", true},
+                                                          {"memory", false},    {"by", false}};
     char(*text)[COLUMNS][UNITS_BUF] = calloc((size_t)n + 1, sizeof *text);
     const char **cells = calloc((size_t)n * COLUMNS + 1, sizeof *cells);
     enum status status = text != NULL && cells != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for %d answers", n);

@@ -75,7 +75,8 @@ static void head(const struct recommendation *rec, struct text *out)
         text_print(params, sizeof params, " %.3g B", (double)r->model.params * 1e-9);
     text_print(limit, sizeof limit, "%s", units_format_bytes((double)r->device_memory_bytes, memory));
     line(out, "%s%s %d/%d heads | seq %s | %d x %s %s | target %s", name, params, r->model.heads, r->model.kv_heads,
-         units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", limit, r->target->runtime);
+         units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", limit,
+         r->target->runtime);
     for (int i = 0; i < r->nassumptions; i++)
         text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
     if (all.len > 0 || r->global_batch_tokens == 0)
@@ -147,18 +148,22 @@ static void use(const struct recommendation *rec, const struct varied *varied, s
     const struct request *r = &rec->request;
     struct problem problem = r->problem;
     problem.batch = c->plan.micro_batch;
-    char speed[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF], step[UNITS_BUF], tokens[UNITS_BUF], options[256], zero[64] = "";
+    char speed[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF], step[UNITS_BUF], tokens[UNITS_BUF], options[256],
+        zero[64] = "";
     struct varied named = *varied;
     named.class = false;
     options_text(&named, c, options, sizeof options);
     if (r->target->zero_over_world && r->world > 1 && c->plan.zero_stage > 0)
-        text_print(zero, sizeof zero, "  (ZeRO-%d" NO_BREAK "over" NO_BREAK "all" NO_BREAK "%d)", c->plan.zero_stage, r->world);
-    line(out, "%s sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s%s%s%s", words[rec->verdict], c->plan.sp, c->plan.dp_shard,
-         c->plan.dp_replicate, c->attention_class, options, zero, rec->verdict == WORK_DOES_NOT_FIT ? "  (the nearest to fitting)" : "");
-    line(out, "     %s tok/s/%s [%s..%s, 95 %%]   %s/step   %s%s tok/step", units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed),
-         unit_of(rec), units_format_measured(c->lo, c->lo, c->hi, lo), units_format_measured(c->hi, c->lo, c->hi, hi),
-         units_format_us(honest(c->time.step_us, c->time.lo_us, c->time.hi_us), step), r->global_batch_tokens == 0 ? ">= " : "",
-         units_format_count(work_step_tokens(&problem, &c->plan), tokens));
+        text_print(zero, sizeof zero, "  (ZeRO-%d" NO_BREAK "over" NO_BREAK "all" NO_BREAK "%d)", c->plan.zero_stage,
+                   r->world);
+    line(out, "%s sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s%s%s%s", words[rec->verdict], c->plan.sp,
+         c->plan.dp_shard, c->plan.dp_replicate, c->attention_class, options, zero,
+         rec->verdict == WORK_DOES_NOT_FIT ? "  (the nearest to fitting)" : "");
+    line(out, "     %s tok/s/%s [%s..%s, 95 %%]   %s/step   %s%s tok/step",
+         units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), unit_of(rec),
+         units_format_measured(c->lo, c->lo, c->hi, lo), units_format_measured(c->hi, c->lo, c->hi, hi),
+         units_format_us(honest(c->time.step_us, c->time.lo_us, c->time.hi_us), step),
+         r->global_batch_tokens == 0 ? ">= " : "", units_format_count(work_step_tokens(&problem, &c->plan), tokens));
     if (c->plan.order_n > 0) {
         struct text order = {0};
         for (int i = 0; i < c->plan.order_n; i++)
@@ -199,9 +204,9 @@ static void memory(const struct recommendation *rec, struct text *out)
     if (r->host_memory_bytes > 0)
         text_print(of_host, sizeof of_host, " of %s", units_format_bytes((double)r->host_memory_bytes, host_limit));
     line(out, "%s  %s of %s: %s; peak at %s:%s GiB | host %s%s", r->dev == DEV_CPU ? "MEM" : "GPU",
-         units_format_bytes((double)m->peak_bytes, peak), units_format_bytes((double)r->device_memory_bytes, limit), says[rec->verdict],
-         m->peak_at, text_get(&terms), units_format_bytes((double)m->host_bytes * (r->host_memory_bytes > 0 ? r->ranks_per_host : 1), host),
-         of_host);
+         units_format_bytes((double)m->peak_bytes, peak), units_format_bytes((double)r->device_memory_bytes, limit),
+         says[rec->verdict], m->peak_at, text_get(&terms),
+         units_format_bytes((double)m->host_bytes * (r->host_memory_bytes > 0 ? r->ranks_per_host : 1), host), of_host);
     text_free(&terms);
 }
 
@@ -213,7 +218,8 @@ static void why(const struct recommendation *rec, const struct varied *varied, s
         if (i == rec->chosen || !c->priced)
             continue;
         if (c->loses_by < -0.005)
-            text_print(faster, sizeof faster, "%.0f %% faster%s, but ", 100 * (1 / (1 + c->loses_by) - 1), c->timed ? "" : " by estimate");
+            text_print(faster, sizeof faster, "%.0f %% faster%s, but ", 100 * (1 / (1 + c->loses_by) - 1),
+                       c->timed ? "" : " by estimate");
         options_text(varied, c, options, sizeof options);
         line(out, "%s sp %d%s: %s%s", said++ == 0 ? "why " : "    ", c->plan.sp, options, faster, c->lost.why);
     }
@@ -235,8 +241,9 @@ static void flips(const struct recommendation *rec, struct text *out)
     for (int i = 0; i < rec->nflips && i < FLIPS_MAX; i++) {
         const struct recommend_flip *f = &rec->flips[i];
         char peak[UNITS_BUF], gain[16];
-        line(out, "FLIP %s -> sp %d, %s, %s tok/s%s", f->condition, f->then_plan.sp, units_format_bytes((double)f->peak_bytes, peak),
-             percent_text(100 * f->gain, 0, gain), f->source == RECOMMEND_ASSUMED ? " by estimate" : "");
+        line(out, "FLIP %s -> sp %d, %s, %s tok/s%s", f->condition, f->then_plan.sp,
+             units_format_bytes((double)f->peak_bytes, peak), percent_text(100 * f->gain, 0, gain),
+             f->source == RECOMMEND_ASSUMED ? " by estimate" : "");
     }
     if (rec->fits_if[0] != '\0')
         line(out, "FIT  %s", rec->fits_if);
@@ -249,7 +256,8 @@ static void shorten(char *buf, size_t width, double value)
         text_print(buf, width + 1, "%.3g", value);
 }
 
-static void row(const struct recommendation *rec, const struct recommend_candidate *c, const struct varied *varied, struct text *out)
+static void row(const struct recommendation *rec, const struct recommend_candidate *c, const struct varied *varied,
+                struct text *out)
 {
     struct problem problem = rec->request.problem;
     char speed[UNITS_BUF], against[16], peak[16], tokens[UNITS_BUF], options[256];
@@ -259,11 +267,15 @@ static void row(const struct recommendation *rec, const struct recommend_candida
     shorten(units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), 9, c->tokens_per_s_per_device);
     shorten(gib_text((double)c->memory.peak_bytes, peak), 8, (double)c->memory.peak_bytes / GiB);
     shorten(units_format_count(step, tokens), 12, (double)step);
-    percent_text(100 * (1 / (1 + c->loses_by) - 1), c->loses_hi - c->loses_lo < 0.02, against); /* a decimal where the interval has one */
+    percent_text(100 * (1 / (1 + c->loses_by) - 1), c->loses_hi - c->loses_lo < 0.02,
+                 against); /* a decimal where the interval has one */
     options_text(varied, c, options, sizeof options);
     line(out, "%4d  %9s  %8s  %8s  %12s  %c  %s%s", c->plan.sp, speed, chosen ? "best" : against, peak, tokens,
          recommend_source_letter(c->time.source),
-         !chosen ? rule_code(c->lost.rule) : rec->verdict == WORK_DOES_NOT_FIT ? "nearest" : "chosen", options);
+         !chosen                             ? rule_code(c->lost.rule)
+         : rec->verdict == WORK_DOES_NOT_FIT ? "nearest"
+                                             : "chosen",
+         options);
 }
 
 static const struct verdict *verdict_of(const struct recommend_candidate *c)
@@ -280,7 +292,8 @@ static void refused(const struct recommendation *rec, struct text *out)
         int last = 0, n = 0;
         for (int i = 0; i < rec->n; i++) {
             const struct recommend_candidate *c = &rec->candidates[i];
-            if (c->priced || verdict_of(c)->rule != (enum rule)rule || c->verdict.rule == RULE_NOT_MEASURED || c->plan.sp == last)
+            if (c->priced || verdict_of(c)->rule != (enum rule)rule || c->verdict.rule == RULE_NOT_MEASURED ||
+                c->plan.sp == last)
                 continue;
             first = first != NULL ? first : c;
             last = c->plan.sp;
@@ -288,8 +301,8 @@ static void refused(const struct recommendation *rec, struct text *out)
                 text_add(&sizes, " %d", c->plan.sp);
         }
         if (first != NULL)
-            line(out, "refused sp%s%s (%s): %s", text_get(&sizes), n > REFUSED_MAX ? " ..." : "", rule_code((enum rule)rule),
-                 verdict_of(first)->why);
+            line(out, "refused sp%s%s (%s): %s", text_get(&sizes), n > REFUSED_MAX ? " ..." : "",
+                 rule_code((enum rule)rule), verdict_of(first)->why);
         text_free(&sizes);
     }
 }
@@ -317,8 +330,8 @@ static void table(const struct recommendation *rec, const struct varied *varied,
     char speed[16];
     int shown = 0, more = 0;
     text_print(speed, sizeof speed, "tok/s/%s", unit_of(rec));
-    line(out, "%4s  %9s  %8s  %8s  %12s  %s %s", "sp", rec->request.dev == DEV_CPU ? "tok/s/rk" : speed, "vs best", "peak GiB", "tok/step", "by",
-         "status");
+    line(out, "%4s  %9s  %8s  %8s  %12s  %s %s", "sp", rec->request.dev == DEV_CPU ? "tok/s/rk" : speed, "vs best",
+         "peak GiB", "tok/step", "by", "status");
     for (int i = 0; i < rec->n; i++) {
         if (!rec->candidates[i].priced)
             continue;
@@ -342,7 +355,8 @@ static void native(const struct recommendation *rec, struct text *out)
     if (rec->native_best >= 0)
         line(out, "native harness at sp %d (%s): %s tok/s/%s (%s)", c->plan.sp, c->plan.exchange,
              units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), unit_of(rec),
-             percent_text(100 * (c->tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1), 0, gain));
+             percent_text(100 * (c->tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1),
+                          0, gain));
 }
 
 enum status recommend_screen(const struct recommendation *rec, char **out)
@@ -358,8 +372,9 @@ enum status recommend_screen(const struct recommendation *rec, char **out)
         table(rec, &varied, &text);
         native(rec, &text);
     }
-    line(&text, "%schecked %d of %d | %.0f s of %.0f s%s | seed %llu", rec->interrupted ? "INTERRUPTED | " : "", rec->checked, rec->check_total,
-         rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "", (unsigned long long)rec->request.seed);
+    line(&text, "%schecked %d of %d | %.0f s of %.0f s%s | seed %llu", rec->interrupted ? "INTERRUPTED | " : "",
+         rec->checked, rec->check_total, rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "",
+         (unsigned long long)rec->request.seed);
     if (rec->next_measurement[0] != '\0')
         line(&text, "to know more: %s", rec->next_measurement);
     enum status status = text_status(&text);

@@ -83,13 +83,14 @@ enum status candidates_refused(const struct request *request, const struct candi
     if (request->problem.docs > 0 && cannot != NULL && !request->target->packed_sdpa)
         return HINT(status, "--target sptune runs packed documents with the kernel that is here; or leave --docs out");
     if (near > 0)
-        return HINT(status, "--global-batch %lldtok would work (%s tokens); so may another --micro-batch or --world", (long long)near,
-                    units_format_count(near, batch));
+        return HINT(status, "--global-batch %lldtok would work (%s tokens); so may another --micro-batch or --world",
+                    (long long)near, units_format_count(near, batch));
     if (cannot != NULL)
         return HINT(status, "leave to %s what it decides itself, or choose another --target", request->target->name);
     if (all_with(candidates, RULE_NOT_MEASURED) && here[0] != '\0')
         return HINT(status, "--attention %s has a kernel here", here);
     if (all_with(candidates, RULE_NOT_MEASURED))
-        return HINT(status, "no class of %s has a kernel on this device; --target list names others", request->target->name);
+        return HINT(status, "no class of %s has a kernel on this device; --target list names others",
+                    request->target->name);
     return HINT(status, "change --sp, --world, --seq or the heads; `sptune model` lists the legal sizes");
 }

@@ -72,8 +72,8 @@ static enum status unknown_class(const struct target *target, const char *word)
     }
     const char *near = text_nearest(word, names, n);
     enum status status = FAIL(STATUS_USAGE, "%s has no attention '%.40s'", target->name, word);
-    status = HINT(status, "%s%s%sone of: %s", near != NULL ? "did you mean " : "", near != NULL ? near : "", near != NULL ? "? " : "",
-                  text_get(&all));
+    status = HINT(status, "%s%s%sone of: %s", near != NULL ? "did you mean " : "", near != NULL ? near : "",
+                  near != NULL ? "? " : "", text_get(&all));
     text_free(&all);
     return status;
 }
@@ -184,15 +184,17 @@ static void drop_repeats(struct request *request)
 static int ranks_of_host(const struct request *request)
 {
     const struct topo *topo = request->topo;
-    int n = request->dev == DEV_CUDA && topo->ngpus > 0 && topo->nhosts > 0 ? topo->ngpus / topo->nhosts : request->ranks;
+    int n =
+        request->dev == DEV_CUDA && topo->ngpus > 0 && topo->nhosts > 0 ? topo->ngpus / topo->nhosts : request->ranks;
     return n < request->world ? n : request->world;
 }
 
 enum status request_complete(struct request *request)
 {
     if (request->ranks < 1 || request->world < request->ranks)
-        return HINT(FAIL(STATUS_USAGE, "--world %d is smaller than the %d ranks measured", request->world, request->ranks),
-                    "give --ranks %d or fewer", request->world);
+        return HINT(
+            FAIL(STATUS_USAGE, "--world %d is smaller than the %d ranks measured", request->world, request->ranks),
+            "give --ranks %d or fewer", request->world);
     request->problem.world = request->world;
     request->problem.seq_fixed = request->sp_fixed;
     request->ranks_per_host = ranks_of_host(request);
@@ -205,8 +207,9 @@ enum status request_complete(struct request *request)
     if (request->world > request->ranks) {
         char value[64];
         text_print(value, sizeof value, "%d of %d", request->ranks, request->world);
-        request_assume(request, "measured_ranks", value, request->ranks > 1 ? "what more ranks add is modelled"
-                                                                            : "what ranks exchange cannot be timed by one");
+        request_assume(request, "measured_ranks", value,
+                       request->ranks > 1 ? "what more ranks add is modelled"
+                                          : "what ranks exchange cannot be timed by one");
     }
     return STATUS_OK;
 }

@@ -1,4 +1,5 @@
-/* tuner/request.h -- what somebody asked: model, lengths, machine, limits, what to search. A plain value; echoed in the answer.
+/* tuner/request.h -- what somebody asked: model, lengths, machine, limits, what to search. A plain value; echoed in the
+ * answer.
  *
  * Every field that the user left open carries the target's default and is listed as an assumption.
  */
@@ -22,22 +23,22 @@ struct request_assumption {
 struct request {
     struct model model;
     const struct target *target;
-    const struct topo *topo;       /* borrowed; of the machine measured */
+    const struct topo *topo; /* borrowed; of the machine measured */
     enum dev_kind dev;
-    struct problem problem;        /* of one (heads, seq) cell: dtype, docs, world = W */
-    bool sp_fixed;                 /* --sp with one value: S % P != 0 is refused */
-    int ranks;                     /* processes measured here */
-    int world;                     /* processes of the job */
+    struct problem problem; /* of one (heads, seq) cell: dtype, docs, world = W */
+    bool sp_fixed;          /* --sp with one value: S % P != 0 is refused */
+    int ranks;              /* processes measured here */
+    int world;              /* processes of the job */
     int ranks_per_host;
     int nmicro;
-    int64_t micro_batch[PLAN_LIST_MAX]; /* none: 1 */
+    int64_t micro_batch[PLAN_LIST_MAX];     /* none: 1 */
     char classes[PLAN_LIST_MAX][PLAN_NAME]; /* --attention: the target's classes to consider; none: all it has */
     int nclasses;
-    int64_t global_batch_tokens;   /* 0: not fixed */
-    int64_t device_memory_bytes;   /* limit of one device (rank) of the planned machine; what it came from: */
-    char device_memory_from[48];       /* "--device-memory", "GPU 0", "available memory / 2 ranks" */
-    int64_t host_memory_bytes;     /* of one host, 0: unknown */
-    double use_memory;             /* share of free memory that measuring may take */
+    int64_t global_batch_tokens; /* 0: not fixed */
+    int64_t device_memory_bytes; /* limit of one device (rank) of the planned machine; what it came from: */
+    char device_memory_from[48]; /* "--device-memory", "GPU 0", "available memory / 2 ranks" */
+    int64_t host_memory_bytes;   /* of one host, 0: unknown */
+    double use_memory;           /* share of free memory that measuring may take */
     struct plan_space space;
     enum request_objective objective;
     enum request_effort effort;
@@ -49,11 +50,11 @@ struct request {
 };
 
 void request_init(struct request *out); /* everything open */
-/* Fill what is open with the target's own defaults and this machine's limits, listing each as an assumption. Contradictions, a world
- * that ranks cannot stand for, searched values the target does not know: STATUS_USAGE. */
+/* Fill what is open with the target's own defaults and this machine's limits, listing each as an assumption.
+ * Contradictions, a world that ranks cannot stand for, searched values the target does not know: STATUS_USAGE. */
 enum status request_complete(struct request *request);
-/* The same question to another runtime: its own exchange, kernels and defaults. What was fixed and it does not execute is open again. Of a
- * completed request; its assumptions are no longer told. */
+/* The same question to another runtime: its own exchange, kernels and defaults. What was fixed and it does not execute
+ * is open again. Of a completed request; its assumptions are no longer told. */
 enum status request_retarget(struct request *request, const struct target *target);
 void request_assume(struct request *request, const char *name, const char *value, const char *from);
 

@@ -28,33 +28,36 @@ static void say_estimate(const struct search *search, int chosen)
         char peak[UNITS_BUF];
         if (row->priced)
             log_info("estimate: sp %d %s: %.3g tokens/s per device, %s%s", row->plan.sp, row->attention_class,
-                     row->tokens_per_s_per_device, units_format_bytes((double)row->memory.peak_bytes, peak), i == chosen ? "  <-" : "");
+                     row->tokens_per_s_per_device, units_format_bytes((double)row->memory.peak_bytes, peak),
+                     i == chosen ? "  <-" : "");
     }
 }
 
-/* How many layers an effort times at most, and how much slower than the best an estimate may be to be worth it: beyond the interval of
- * their ratio, in which what both estimates get wrong alike has cancelled. */
+/* How many layers an effort times at most, and how much slower than the best an estimate may be to be worth it: beyond
+ * the interval of their ratio, in which what both estimates get wrong alike has cancelled. */
 static const struct {
     int layers;
     double margin;
-} efforts[] = {
-    [REQUEST_ESTIMATE] = {0, 1}, [REQUEST_QUICK] = {4, 1.15}, [REQUEST_NORMAL] = {8, 1.3}, [REQUEST_FULL] = {32, INFINITY}};
+} efforts[] = {[REQUEST_ESTIMATE] = {0, 1},
+               [REQUEST_QUICK] = {4, 1.15},
+               [REQUEST_NORMAL] = {8, 1.3},
+               [REQUEST_FULL] = {32, INFINITY}};
 
 static bool same_layer(const struct plan *a, const struct plan *b)
 {
-    return a->sp == b->sp && a->micro_batch == b->micro_batch && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 &&
-           strcmp(a->attention, b->attention) == 0;
+    return a->sp == b->sp && a->micro_batch == b->micro_batch && a->chunks == b->chunks &&
+           strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
 }
 
-/* May this row still win? Not timed yet, not refused, and near enough to the best. A plan that does not fit is timed only when it is the
- * answer all the same. */
+/* May this row still win? Not timed yet, not refused, and near enough to the best. A plan that does not fit is timed
+ * only when it is the answer all the same. */
 static bool could_win(const struct search *search, int i, int chosen)
 {
     const struct recommend_candidate *row = &search->candidates.rows[i];
     if (!row->priced || row->timed || (row->fit == WORK_DOES_NOT_FIT && i != chosen))
         return false;
-    return i == chosen ||
-           candidates_ratio(search->request, &search->candidates, i, chosen, &search->pool).lo <= efforts[search->request->effort].margin;
+    return i == chosen || candidates_ratio(search->request, &search->candidates, i, chosen, &search->pool).lo <=
+                              efforts[search->request->effort].margin;
 }
 
 /* Marks what could win, most promising first, with every row that has the same layer. */
@@ -97,8 +100,8 @@ static int timed_of(const struct search *search, const bool *which, int *all)
     return timed;
 }
 
-/* A replay may have another budget or effort than the run had: it takes the scale at which the store has most of the marked rows, the
- * decided one first, then from the most detailed down. */
+/* A replay may have another budget or effort than the run had: it takes the scale at which the store has most of the
+ * marked rows, the decided one first, then from the most detailed down. */
 static enum status replay_detail(struct search *search, const bool *which, struct recommendation *out)
 {
     enum parts_level level = PARTS_LAYER, best_level = search->level;
@@ -204,8 +207,9 @@ static enum status nothing_priced(const struct search *search)
     if (search->request->ranks == 1 && search->request->world > 1)
         return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", why), "measure with --ranks 2 or more");
     return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", why),
-                search->request->replay ? "replay a store that `tune` wrote for this model and dtype"
-                                        : "-v says why each sample was waived; a quieter machine or a longer --budget helps");
+                search->request->replay
+                    ? "replay a store that `tune` wrote for this model and dtype"
+                    : "-v says why each sample was waived; a quieter machine or a longer --budget helps");
 }
 
 static enum status run(struct search *search, struct recommendation *out)
@@ -229,7 +233,10 @@ static enum status run(struct search *search, struct recommendation *out)
 
 static enum status open_search(const struct request *request, struct bench_session *session, struct search *out)
 {
-    *out = (struct search){.request = request, .session = session, .deadline_ns = clock_deadline(request->budget_us), .room_bytes = INFINITY};
+    *out = (struct search){.request = request,
+                           .session = session,
+                           .deadline_ns = clock_deadline(request->budget_us),
+                           .room_bytes = INFINITY};
     int64_t available = 0;
     if (session->env == NULL)
         return STATUS_OK;
@@ -243,7 +250,8 @@ static enum status does_not_fit(const struct recommendation *out)
     char fill[96];
     const struct recommend_candidate *nearest = &out->candidates[out->chosen];
     candidates_fill(&out->request, nearest, fill, sizeof fill);
-    return HINT(FAIL(STATUS_NOFIT, "no plan fits; the nearest, sp %d, takes %s", nearest->plan.sp, fill), "%s", out->fits_if);
+    return HINT(FAIL(STATUS_NOFIT, "no plan fits; the nearest, sp %d, takes %s", nearest->plan.sp, fill), "%s",
+                out->fits_if);
 }
 
 enum status search_run(const struct request *request, struct bench_session *session, struct recommendation *out)

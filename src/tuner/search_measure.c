@@ -1,7 +1,8 @@
 /* tuner/search_measure.c -- what is timed, in which order, within a phase of the search.
  *
- * Products and collectives come first: they are short, and without them nothing has a price. Cases that compete (attention, exchange,
- * layer) are then interleaved in one call. What one call holds in memory stays within the share of free memory that measuring may take.
+ * Products and collectives come first: they are short, and without them nothing has a price. Cases that compete
+ * (attention, exchange, layer) are then interleaved in one call. What one call holds in memory stays within the share
+ * of free memory that measuring may take.
  */
 #include "tuner/search_state.h"
 
@@ -31,7 +32,8 @@ static int64_t left_us(const struct search *search)
 
 static bool same_way(const struct plan *a, const struct plan *b)
 {
-    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
+    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 &&
+           strcmp(a->attention, b->attention) == 0;
 }
 
 /* What is timed for a plan: groups of its size, or of the size that stands in for it. */
@@ -105,8 +107,8 @@ static enum status replay_one(struct search *search, const struct part *part, co
     return status;
 }
 
-static enum status call_with(struct search *search, const struct part *const *parts, int n, const struct bench_options *options,
-                             struct bench_case *cases)
+static enum status call_with(struct search *search, const struct part *const *parts, int n,
+                             const struct bench_options *options, struct bench_case *cases)
 {
     struct sample samples[BENCH_CASES_MAX];
     int measured = 0;
@@ -126,7 +128,8 @@ static enum status call_with(struct search *search, const struct part *const *pa
     return status;
 }
 
-static enum status call(struct search *search, const struct part *const *parts, int n, const struct bench_options *options)
+static enum status call(struct search *search, const struct part *const *parts, int n,
+                        const struct bench_options *options)
 {
     struct bench_case *cases = NULL;
     TRY(mem_alloc((size_t)n * sizeof *cases, "cases", (void **)&cases));
@@ -135,7 +138,8 @@ static enum status call(struct search *search, const struct part *const *parts, 
     return status;
 }
 
-/* Kinds of calls, in order; the share of the phase that each may take of what is left; whether a few samples are enough. */
+/* Kinds of calls, in order; the share of the phase that each may take of what is left; whether a few samples are
+ * enough. */
 static const struct group {
     const char *subjects[4];
     double share;
@@ -192,8 +196,8 @@ static enum status next_call(struct search *search, const struct parts *parts, c
     return STATUS_OK;
 }
 
-static enum status measure_group(struct search *search, const struct parts *parts, const struct group *group, bool *done,
-                                 const struct bench_options *general)
+static enum status measure_group(struct search *search, const struct parts *parts, const struct group *group,
+                                 bool *done, const struct bench_options *general)
 {
     const struct part *next[BENCH_CASES_MAX];
     struct bench_options options = *general;
@@ -211,7 +215,8 @@ static enum status measure_group(struct search *search, const struct parts *part
     }
 }
 
-static enum status measure_groups(struct search *search, const struct parts *parts, bool *done, const struct bench_options *options)
+static enum status measure_groups(struct search *search, const struct parts *parts, bool *done,
+                                  const struct bench_options *options)
 {
     for (int g = 0; g < GROUPS; g++)
         TRY(measure_group(search, parts, &groups[g], done, options));
@@ -222,11 +227,13 @@ static enum status measure_groups(struct search *search, const struct parts *par
 static bool disturbed(const struct search *search, const struct part *part)
 {
     const struct sample *tried = pool_tried(&search->pool, part->key);
-    return tried != NULL && tried->outcome == SAMPLE_WAIVED && (tried->rule == RULE_TAINTED || tried->rule == RULE_BUDGET);
+    return tried != NULL && tried->outcome == SAMPLE_WAIVED &&
+           (tried->rule == RULE_TAINTED || tried->rule == RULE_BUDGET);
 }
 
 /* A busy machine gets a rough estimate rather than none. What is measured so is not kept for later. */
-static enum status measure_disturbed(struct search *search, const struct parts *parts, bool *done, struct bench_options *options)
+static enum status measure_disturbed(struct search *search, const struct parts *parts, bool *done,
+                                     struct bench_options *options)
 {
     struct store *store = search->session->store;
     bool any = false;
@@ -236,7 +243,8 @@ static enum status measure_disturbed(struct search *search, const struct parts *
     }
     if (!any || interrupt_pending())
         return STATUS_OK;
-    log_warn("other work keeps these CPUs busy: estimates are taken all the same, and are rough");
+    if (!search->disturbed)
+        log_warn("other work keeps these CPUs busy: estimates are taken all the same, and are rough");
     search->disturbed = true;
     search_phase(search, 0.3, COARSE_FLOOR_US);
     options->repeats = -1;
@@ -303,7 +311,8 @@ enum status search_coarse(struct search *search, const struct request *request, 
     return status;
 }
 
-enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates, const bool *which)
+enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates,
+                          const bool *which)
 {
     struct parts parts = {0};
     enum status status = collect(request, candidates, search->level, &search->scale, which, &parts);

@@ -1,6 +1,7 @@
 /* tuner/search_scale.c -- how much of a layer the budget lets us time.
  *
- *   whole layer  >  exchange and attention apart  >  half the heads, a quarter ... one head  >  half the length, a quarter ...
+ *   whole layer  >  exchange and attention apart  >  half the heads, a quarter ... one head  >  half the length, a
+ * quarter ...
  *
  * What an iteration takes is predicted from the coarse samples: FLOPs and bytes at their rates.
  */
@@ -12,11 +13,12 @@
 
 enum { SEQ_LEAST = 1024 };
 
-/* Of the budget, for the iterations of what competes; the rest goes to checks, estimates, products, and to making and verifying data. */
+/* Of the budget, for the iterations of what competes; the rest goes to checks, estimates, products, and to making and
+ * verifying data. */
 static const double iterations_share = 0.45;
 
-/* Tokens whose q, k and v fill the send buffer of a rank of two with this many bytes: beyond them an exchange's time is linear, and to
- * make and to verify the data takes longer than to move them. */
+/* Tokens whose q, k and v fill the send buffer of a rank of two with this many bytes: beyond them an exchange's time is
+ * linear, and to make and to verify the data takes longer than to move them. */
 static int64_t exchange_tokens(const struct request *r)
 {
     const int64_t most = r->dev == DEV_CPU ? (int64_t)64 << 20 : (int64_t)1 << 30;
@@ -77,8 +79,10 @@ static enum status rates_of(const struct search *search, const bool *which, stru
             const struct part *part = &parts->item[p];
             int at = pool_find(&search->pool, part->key);
             double us = at >= 0 ? search->pool.medians[at] : 0;
-            double timed = part->c.heads_timed > 0 ? (double)part->c.heads_timed * part->c.plan.sp / part->c.problem.heads : 1;
-            out->attention_us += part->flops > 0 ? us * timed : 0; /* the sample is scaled to all heads, the FLOPs are not */
+            double timed =
+                part->c.heads_timed > 0 ? (double)part->c.heads_timed * part->c.plan.sp / part->c.problem.heads : 1;
+            out->attention_us +=
+                part->flops > 0 ? us * timed : 0; /* the sample is scaled to all heads, the FLOPs are not */
             out->flops += us > 0 ? part->flops : 0;
             out->exchange_us += part->bytes > 0 ? us : 0;
             out->bytes += us > 0 ? part->bytes : 0;
@@ -88,8 +92,8 @@ static enum status rates_of(const struct search *search, const bool *which, stru
 }
 
 /* One iteration of each distinct case of the marked candidates, and the largest of them in memory. */
-static enum status cost_of(const struct search *search, const bool *which, enum parts_level level, const struct parts_scale *scale,
-                           const struct rates *rates, double *us, double *bytes)
+static enum status cost_of(const struct search *search, const bool *which, enum parts_level level,
+                           const struct parts_scale *scale, const struct rates *rates, double *us, double *bytes)
 {
     struct parts all = {0}, one = {0};
     enum status status = STATUS_OK;
@@ -140,7 +144,8 @@ enum status search_scale(struct search *search, const bool *which, bool *fits)
     enum status status = rates_of(search, which, &parts, &rates);
     bool more = all_here(search, which) || search_scale_next(search->request, &level, &scale);
     parts_free(&parts);
-    for (*fits = false; status == STATUS_OK && more && !*fits; more = *fits || search_scale_next(search->request, &level, &scale)) {
+    for (*fits = false; status == STATUS_OK && more && !*fits;
+         more = *fits || search_scale_next(search->request, &level, &scale)) {
         double us = 0, bytes = 0;
         status = cost_of(search, which, level, &scale, &rates, &us, &bytes);
         *fits = us <= room_us(search->request) && bytes <= search->room_bytes;

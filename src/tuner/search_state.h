@@ -1,7 +1,8 @@
 /* tuner/search_state.h -- what a search holds while it runs. For search*.c, flips.c and native.c.
  *
- * Time: checks first (remembered from run to run), then the coarse samples of every candidate, then the candidates that could win in
- * detail, then what our own harness would reach. Each phase has a deadline; what it leaves is the next one's.
+ * Time: checks first (remembered from run to run), then the coarse samples of every candidate, then the candidates that
+ * could win in detail, then what our own harness would reach. Each phase has a deadline; what it leaves is the next
+ * one's.
  */
 #ifndef SPTUNE_TUNER_SEARCH_STATE_H
 #define SPTUNE_TUNER_SEARCH_STATE_H
@@ -14,32 +15,34 @@ struct search {
     struct bench_session *session;
     struct pool pool;
     struct candidates candidates;
-    enum parts_level level;    /* of what is measured in detail */
+    enum parts_level level; /* of what is measured in detail */
     struct parts_scale scale;
-    int64_t deadline_ns;       /* of the whole */
-    int64_t phase_ns;          /* of the phase */
-    double room_bytes;         /* what measuring may take in memory */
-    int measured;              /* cases timed now */
+    int64_t deadline_ns; /* of the whole */
+    int64_t phase_ns;    /* of the phase */
+    double room_bytes;   /* what measuring may take in memory */
+    int measured;        /* cases timed now */
     int checked, check_total;
-    bool disturbed;            /* estimates were taken on a busy machine */
+    bool disturbed; /* estimates were taken on a busy machine */
 };
 
 /* An estimate takes this long when the budget allows less, or when the machine is too busy for a good one. */
 enum { COARSE_FLOOR_US = 3 * 1000 * 1000 };
 
 /* ---- search_measure.c: what is timed, in which order, within a phase ---- */
-/* The phase may take this share of what is left of the whole, and never less than floor_us: without a few samples there is no answer. */
+/* The phase may take this share of what is left of the whole, and never less than floor_us: without a few samples there
+ * is no answer. */
 void search_phase(struct search *search, double share, int64_t floor_us);
 /* Each distinct way of computing that will be timed for the admissible candidates, checked unless it was before. */
 enum status search_check(struct search *search, const struct candidates *candidates);
-/* The coarse samples of every admissible candidate; those of the candidates marked in `which` at the search's level and scale. Of any
- * candidates of the search's request, the target aside. */
+/* The coarse samples of every admissible candidate; those of the candidates marked in `which` at the search's level and
+ * scale. Of any candidates of the search's request, the target aside. */
 enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates);
-enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates, const bool *which);
+enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates,
+                          const bool *which);
 
 /* ---- search_scale.c: how much of a layer the budget lets us time ---- */
-/* Sets level and scale: the most detailed at which ten iterations of what is marked fit in the budget and in memory. From the coarse
- * samples and the request alone, so that a replay decides alike. *fits false when nothing does. */
+/* Sets level and scale: the most detailed at which ten iterations of what is marked fit in the budget and in memory.
+ * From the coarse samples and the request alone, so that a replay decides alike. *fits false when nothing does. */
 enum status search_scale(struct search *search, const bool *which, bool *fits);
 /* The scale below this one; false when there is none. Starts at PARTS_LAYER. */
 bool search_scale_next(const struct request *request, enum parts_level *level, struct parts_scale *scale);

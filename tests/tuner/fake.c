@@ -21,14 +21,16 @@ const struct fake fake_default = {.attention_GFLOPs = 50,
                                   .copy_GBps = 10,
                                   .noise = 0.004};
 
-static double attention_us(const struct fake *fake, const struct problem *problem, const struct plan *plan, bool backward)
+static double attention_us(const struct fake *fake, const struct problem *problem, const struct plan *plan,
+                           bool backward)
 {
-    double rate = fake->attention_GFLOPs * (backward ? fake->backward_share : 1) * (problem->seq <= 1024 ? fake->small_share : 1);
+    double rate =
+        fake->attention_GFLOPs * (backward ? fake->backward_share : 1) * (problem->seq <= 1024 ? fake->small_share : 1);
     return work_attention_flops(problem, plan, backward) / rate * 1e-3;
 }
 
-static void exchange_us(const struct fake *fake, const struct problem *problem, const struct plan *plan, bool backward, double *in,
-                        double *out)
+static void exchange_us(const struct fake *fake, const struct problem *problem, const struct plan *plan, bool backward,
+                        double *in, double *out)
 {
     struct work_exchange work;
     work_exchange(problem, plan, backward, &work);
@@ -53,13 +55,15 @@ double fake_case_us(const struct fake *fake, const struct bench_case *c)
     return strcmp(c->subject, "layer") == 0 ? in + attention + out : attention;
 }
 
-static double products_us(const struct fake *fake, const struct request *r, const struct problem *problem, const struct plan *plan,
-                          double forwards)
+static double products_us(const struct fake *fake, const struct request *r, const struct problem *problem,
+                          const struct plan *plan, double forwards)
 {
     struct work_gemm gemms[WORK_GEMMS], logits = work_logits(&r->model, problem, plan);
-    double flops = 2.0 * (double)logits.m * (double)logits.n * (double)logits.k * logits.count * (plan->loss == PLAN_LOSS_PLAIN ? 3 : 4);
+    double flops = 2.0 * (double)logits.m * (double)logits.n * (double)logits.k * logits.count *
+                   (plan->loss == PLAN_LOSS_PLAIN ? 3 : 4);
     for (int i = work_gemms(&r->model, problem, plan, gemms) - 1; i >= 0; i--)
-        flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * r->model.layers * (forwards + 2);
+        flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * r->model.layers *
+                 (forwards + 2);
     return flops / fake->gemm_GFLOPs * 1e-3;
 }
 
@@ -128,7 +132,8 @@ static void put(struct fake_bench *bench, const struct fake *fake, const struct 
         times[i] = us * (1 + fake->noise * rng_normal(&rng));
     if (strcmp(c->subject, "layer") == 0) {
         exchange_us(fake, &c->problem, &c->plan, c->problem.direction == PROBLEM_BACKWARD, &in, &out);
-        text_print(conditions, sizeof conditions, "{\"exchange_in_us\": %.17g, \"attention_us\": %.17g, \"exchange_out_us\": %.17g}", in,
+        text_print(conditions, sizeof conditions,
+                   "{\"exchange_in_us\": %.17g, \"attention_us\": %.17g, \"exchange_out_us\": %.17g}", in,
                    us - in - out, out);
         sample.conditions = strdup(conditions);
     }
@@ -141,8 +146,8 @@ static void put(struct fake_bench *bench, const struct fake *fake, const struct 
     sample_free(&sample);
 }
 
-void fake_fill_level(struct fake_bench *bench, const struct fake *fake, const struct request *request, enum parts_level level,
-                     const struct parts_scale *scale)
+void fake_fill_level(struct fake_bench *bench, const struct fake *fake, const struct request *request,
+                     enum parts_level level, const struct parts_scale *scale)
 {
     struct candidates candidates;
     struct parts parts = {0}, all = {0};
@@ -164,8 +169,8 @@ void fake_fill_level(struct fake_bench *bench, const struct fake *fake, const st
 }
 
 /* A request and what native_find makes of it. */
-static void fill_both(struct fake_bench *bench, const struct fake *fake, const struct request *request, enum parts_level level,
-                      const struct parts_scale *scale)
+static void fill_both(struct fake_bench *bench, const struct fake *fake, const struct request *request,
+                      enum parts_level level, const struct parts_scale *scale)
 {
     struct request native = *request;
     CHECK_OK(request_retarget(&native, target_find("sptune")));

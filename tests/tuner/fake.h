@@ -1,7 +1,7 @@
 /* tuner/fake.h -- for tests: a machine whose rates are known, and a store with everything that could be timed on it.
  *
- * A search on it measures nothing: it replays. What it must answer follows from the rates (fake_step_us), by the sums of
- * docs/models.md, "Times", written out here once more and apart from tuner/parts.c.
+ * A search on it measures nothing: it replays. What it must answer follows from the rates (fake_step_us), by the sums
+ * of docs/models.md, "Times", written out here once more and apart from tuner/parts.c.
  */
 #ifndef SPTUNE_TESTS_TUNER_FAKE_H
 #define SPTUNE_TESTS_TUNER_FAKE_H
@@ -25,10 +25,10 @@ struct fake {
     double attention_GFLOPs, backward_share; /* rate forward; backward runs at this share of it */
     double small_share;                      /* rate of attention up to 1,024 tokens, over the rate beyond */
     double gemm_GFLOPs;
-    double exchange_GBps;                    /* what leaves a rank over this */
-    double collective_GBps;                  /* what arrives at a rank over this */
-    double copy_GBps;                        /* read and written */
-    double noise;                            /* relative deviation of a sample */
+    double exchange_GBps;   /* what leaves a rank over this */
+    double collective_GBps; /* what arrives at a rank over this */
+    double copy_GBps;       /* read and written */
+    double noise;           /* relative deviation of a sample */
 };
 extern const struct fake fake_default;
 
@@ -53,12 +53,13 @@ void fake_fill(struct fake_bench *bench, const struct fake *fake, const struct r
 /* Estimates, and layers in parts, at every length that a search may shorten them to. */
 void fake_fill_scales(struct fake_bench *bench, const struct fake *fake, const struct request *request);
 /* One level and scale. */
-void fake_fill_level(struct fake_bench *bench, const struct fake *fake, const struct request *request, enum parts_level level,
-                     const struct parts_scale *scale);
+void fake_fill_level(struct fake_bench *bench, const struct fake *fake, const struct request *request,
+                     enum parts_level level, const struct parts_scale *scale);
 /* Later samples go to another machine: what was filled before is not found. */
 void fake_forget(struct fake_bench *bench);
 
-/* A request for a shipped model, accelerate, on `ranks` ranks, one GiB limit for all: change what matters, then complete it. */
+/* A request for a shipped model, accelerate, on `ranks` ranks, one GiB limit for all: change what matters, then
+ * complete it. */
 void fake_request(const struct fake_bench *bench, const char *model, int64_t seq, int ranks, struct request *out);
 
 #endif

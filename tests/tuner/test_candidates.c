@@ -214,7 +214,8 @@ static void test_fastest_wins(void **state)
 /* The interval of the ratio contains 1: the smaller sp, also among three. */
 static void test_tie_smaller_sp(void **state)
 {
-    static const struct made rows[] = {{8, 100, 0.05, 0.3, true}, {2, 103, 0.05, 0.5, true}, {4, 102, 0.05, 0.4, true}, {1, 150, 0.05, 0.6, true}};
+    static const struct made rows[] = {
+        {8, 100, 0.05, 0.3, true}, {2, 103, 0.05, 0.5, true}, {4, 102, 0.05, 0.4, true}, {1, 150, 0.05, 0.6, true}};
     (void)state;
     make(rows, 4);
     assert_int_equal(choose(WORK_FITS), 2);
@@ -222,6 +223,21 @@ static void test_tie_smaller_sp(void **state)
     assert_int_equal(all.rows[2].lost.rule, RULE_TIED);
     assert_int_equal(all.rows[3].lost.rule, RULE_SLOWER);
     assert_true(all.rows[0].loses_by < 0); /* the fastest, and said so */
+}
+
+/* 2 is as fast as the fastest within the interval, 4 is not, and yet faster than 2: nothing faster than the chosen one
+ * is "slower". */
+static void test_tie_is_not_transitive(void **state)
+{
+    static const struct made rows[] = {
+        {8, 100, 0.002, 0.3, true}, {4, 102, 0.002, 0.4, true}, {2, 104, 0.1, 0.5, true}};
+    (void)state;
+    make(rows, 3);
+    assert_int_equal(choose(WORK_FITS), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(all.rows[i].lost.rule, RULE_TIED);
+        assert_true(all.rows[i].loses_by < 0);
+    }
 }
 
 /* Three percent apart with errors of a hundredth: no tie. */
@@ -260,9 +276,12 @@ static void test_equal_sp_less_memory(void **state)
 /* 80 and 95 %: fits, measure first, never. */
 static void test_fit_classes(void **state)
 {
-    static const struct made rows[] = {{1, 100, 0.01, 0.96, true}, {2, 120, 0.01, 0.9, true}, {4, 150, 0.01, 0.8, true}};
-    static const struct made tight[] = {{1, 100, 0.01, 0.96, true}, {2, 150, 0.01, 0.95, true}, {4, 130, 0.01, 0.81, true}};
-    static const struct made none[] = {{1, 100, 0.01, 1.5, true}, {2, 120, 0.01, 0.97, true}, {4, 150, 0.01, 1.2, true}};
+    static const struct made rows[] = {
+        {1, 100, 0.01, 0.96, true}, {2, 120, 0.01, 0.9, true}, {4, 150, 0.01, 0.8, true}};
+    static const struct made tight[] = {
+        {1, 100, 0.01, 0.96, true}, {2, 150, 0.01, 0.95, true}, {4, 130, 0.01, 0.81, true}};
+    static const struct made none[] = {
+        {1, 100, 0.01, 1.5, true}, {2, 120, 0.01, 0.97, true}, {4, 150, 0.01, 1.2, true}};
     (void)state;
     make(rows, 3);
     assert_int_equal(choose(WORK_FITS), 4);
@@ -352,11 +371,13 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_refused_documents), CASE(test_refused_class),        CASE(test_refused_batch),        CASE(test_refused_sp),
-        CASE(test_refused_target),    CASE(test_refused_briefly),      CASE(test_accumulate),           CASE(test_host_memory),
-        CASE(test_fastest_wins),      CASE(test_tie_smaller_sp),       CASE(test_no_tie),               CASE(test_estimate_wins_no_tie),
-        CASE(test_equal_sp_less_memory), CASE(test_fit_classes),       CASE(test_tie_within_a_class),   CASE(test_tokens_objective),
-        CASE(test_nothing_priced),    CASE(test_reason_of_a_gap),
+        CASE(test_refused_documents),    CASE(test_refused_class),         CASE(test_refused_batch),
+        CASE(test_refused_sp),           CASE(test_refused_target),        CASE(test_refused_briefly),
+        CASE(test_accumulate),           CASE(test_host_memory),           CASE(test_fastest_wins),
+        CASE(test_tie_smaller_sp),       CASE(test_tie_is_not_transitive), CASE(test_no_tie),
+        CASE(test_estimate_wins_no_tie), CASE(test_equal_sp_less_memory),  CASE(test_fit_classes),
+        CASE(test_tie_within_a_class),   CASE(test_tokens_objective),      CASE(test_nothing_priced),
+        CASE(test_reason_of_a_gap),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

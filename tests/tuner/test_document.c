@@ -1,4 +1,5 @@
-/* tuner/test_document.c -- sptune.recommendation/1 and sptune.plans/1: every field of the contract, of the right type, through text and back. */
+/* tuner/test_document.c -- sptune.recommendation/1 and sptune.plans/1: every field of the contract, of the right type,
+ * through text and back. */
 #include "tuner/fake.h"
 
 #include "base/text.h"
@@ -10,7 +11,8 @@
 static struct fake_bench bench;
 static struct request request;
 static struct recommendation answer;
-static const struct json_envelope envelope = {.command = "sptune tune", .started = "2026-11-29T18:30:00Z", .machine = "fake", .seed = 1};
+static const struct json_envelope envelope = {
+    .command = "sptune tune", .started = "2026-11-29T18:30:00Z", .machine = "fake", .seed = 1};
 
 static void run(enum status expected)
 {
@@ -31,37 +33,76 @@ static void check_fields(const json_t *object, const char *where, const char *co
         const json_t *value = json_object_get(object, name);
         bool right = value != NULL;
         switch (type) {
-        case 's': right = json_is_string(value); break;
-        case 'i': right = json_is_integer(value); break;
-        case 'n': right = json_is_number(value); break;
-        case 'o': right = json_is_object(value); break;
-        case 'a': right = json_is_array(value); break;
-        case 'b': right = json_is_boolean(value); break;
-        case 'O': right = json_is_object(value) || json_is_null(value); break;
-        case 'S': right = json_is_string(value) || json_is_null(value); break;
-        default: break;
+        case 's':
+            right = json_is_string(value);
+            break;
+        case 'i':
+            right = json_is_integer(value);
+            break;
+        case 'n':
+            right = json_is_number(value);
+            break;
+        case 'o':
+            right = json_is_object(value);
+            break;
+        case 'a':
+            right = json_is_array(value);
+            break;
+        case 'b':
+            right = json_is_boolean(value);
+            break;
+        case 'O':
+            right = json_is_object(value) || json_is_null(value);
+            break;
+        case 'S':
+            right = json_is_string(value) || json_is_null(value);
+            break;
+        default:
+            break;
         }
         if (!right)
             fail_msg("%s.%s is missing or not of type '%c'", where, name, type);
     }
 }
 
-static const char *const plan_keys[] = {"smethod", "isp_size", "idp_shard_size", "idp_replicate_size", "itp_size", "arank_order", "sexchange",
-                                        "sattention", "ichunks", "izero_stage", "imicro_batch", "iaccumulate", "scheckpointing", "soffload",
-                                        "sloss", "smlp", "stext", "shash", NULL};
+static const char *const plan_keys[] = {"smethod",
+                                        "isp_size",
+                                        "idp_shard_size",
+                                        "idp_replicate_size",
+                                        "itp_size",
+                                        "arank_order",
+                                        "sexchange",
+                                        "sattention",
+                                        "ichunks",
+                                        "izero_stage",
+                                        "imicro_batch",
+                                        "iaccumulate",
+                                        "scheckpointing",
+                                        "soffload",
+                                        "sloss",
+                                        "smlp",
+                                        "stext",
+                                        "shash",
+                                        NULL};
 static const char *const predicted_keys[] = {"nstep_us", "ointerval", "obreakdown_us", NULL};
 static const char *const interval_keys[] = {"nlo_us", "nhi_us", "nlevel", NULL};
-static const char *const breakdown_keys[] = {"nexchange_in", "nattention", "nexchange_out", "nexposed", "ngemm", "nzero", "noptimizer",
-                                             "nlogits", NULL};
+static const char *const breakdown_keys[] = {"nexchange_in", "nattention", "nexchange_out", "nexposed", "ngemm",
+                                             "nzero",        "noptimizer", "nlogits",       NULL};
 static const char *const memory_keys[] = {"aterms", "ipeak_bytes", "ilimit_bytes", "ihost_bytes", "sverdict", NULL};
-static const char *const candidate_keys[] = {"oplan", "ntokens_per_s_per_device", "opredicted", "Omeasured", "ipeak_bytes", "ssource",
-                                             "nloses_by", "Stied_with", "srule", "swhy", NULL};
+static const char *const candidate_keys[] = {"oplan",       "ntokens_per_s_per_device",
+                                             "opredicted",  "Omeasured",
+                                             "ipeak_bytes", "ssource",
+                                             "nloses_by",   "Stied_with",
+                                             "srule",       "swhy",
+                                             NULL};
 static const char *const rejected_keys[] = {"oplan", "srule", "swhy", NULL};
 static const char *const measured_keys[] = {"nstep_us", "iranks", "scomposed_of", NULL};
-static const char *const answer_keys[] = {"oproblem", "starget", "oplan", "oparallelism_config", "Omeasured", "opredicted", "omemory",
-                                          "acandidates", "arejected", "Onative_best", "aassumptions", "aflips", "snext_measurement", "afiles",
-                                          NULL};
-static const char *const envelope_keys[] = {"sschema", "sversion", "scommand", "sstarted", "iseed", "smachine", "awarnings", NULL};
+static const char *const answer_keys[] = {
+    "oproblem",          "starget",     "oplan",     "oparallelism_config", "Omeasured",    "opredicted",
+    "omemory",           "acandidates", "arejected", "Onative_best",        "aassumptions", "aflips",
+    "snext_measurement", "afiles",      NULL};
+static const char *const envelope_keys[] = {"sschema", "sversion", "scommand",  "sstarted",
+                                            "iseed",   "smachine", "awarnings", NULL};
 
 static void check_predicted(const json_t *predicted)
 {
@@ -74,13 +115,13 @@ static void check_each(const json_t *array, const char *where, const char *const
 {
     size_t i;
     json_t *one;
-    json_array_foreach(array, i, one)
-        check_fields(one, where, fields);
+    json_array_foreach(array, i, one) check_fields(one, where, fields);
 }
 
 static void check_answer(const json_t *root)
 {
-    static const char *const assumption_keys[] = {"sname", "svalue", "sfrom", NULL}, *const flip_keys[] = {"sif", "othen_plan", NULL};
+    static const char *const assumption_keys[] = {"sname", "svalue", "sfrom", NULL}, *const flip_keys[] = {
+                                                                                         "sif", "othen_plan", NULL};
     static const char *const term_keys[] = {"sname", "ibytes", NULL};
     size_t i;
     json_t *one;
@@ -91,7 +132,8 @@ static void check_answer(const json_t *root)
     check_each(json_object_get(json_object_get(root, "memory"), "terms"), "terms", term_keys);
     if (!json_is_null(json_object_get(root, "measured")))
         check_fields(json_object_get(root, "measured"), "measured", measured_keys);
-    json_array_foreach(json_object_get(root, "candidates"), i, one) {
+    json_array_foreach(json_object_get(root, "candidates"), i, one)
+    {
         check_fields(one, "candidates", candidate_keys);
         check_fields(json_object_get(one, "plan"), "candidates.plan", plan_keys);
         check_predicted(json_object_get(one, "predicted"));
@@ -146,15 +188,20 @@ static void test_contract(void **state)
     assert_string_equal(text_at(document, "schema"), "sptune.recommendation/1");
     assert_string_equal(text_at(document, "target"), "accelerate");
     const json_t *config = json_object_get(document, "parallelism_config");
-    CHECK_NEAR(number_at(config, "sp_size") * number_at(config, "dp_shard_size") * number_at(config, "dp_replicate_size"), 4, 0);
+    CHECK_NEAR(number_at(config, "sp_size") * number_at(config, "dp_shard_size") *
+                   number_at(config, "dp_replicate_size"),
+               4, 0);
     assert_string_equal(text_at(config, "sp_attn_implementation"), "sdpa");
     /* every candidate is in one of the two lists */
-    size_t n = json_array_size(json_object_get(document, "candidates")) + json_array_size(json_object_get(document, "rejected"));
+    size_t n = json_array_size(json_object_get(document, "candidates")) +
+               json_array_size(json_object_get(document, "rejected"));
     assert_int_equal(n, answer.n);
     /* breakdown sums to the step; exposed is part of the exchanges */
-    const json_t *predicted = json_object_get(document, "predicted"), *parts = json_object_get(predicted, "breakdown_us");
+    const json_t *predicted = json_object_get(document, "predicted"),
+                 *parts = json_object_get(predicted, "breakdown_us");
     double sum = 0;
-    static const char *const summed[] = {"exchange_in", "attention", "exchange_out", "gemm", "zero", "optimizer", "logits"};
+    static const char *const summed[] = {"exchange_in", "attention", "exchange_out", "gemm",
+                                         "zero",        "optimizer", "logits"};
     for (int i = 0; i < CHECK_COUNT(summed); i++)
         sum += number_at(parts, summed[i]);
     CHECK_NEAR(sum / number_at(predicted, "step_us"), 1, 1e-4); /* six digits */
@@ -197,7 +244,8 @@ static void test_measured(void **state)
     size_t i;
     json_t *one;
     int measured = 0, modelled = 0;
-    json_array_foreach(json_object_get(document, "candidates"), i, one) {
+    json_array_foreach(json_object_get(document, "candidates"), i, one)
+    {
         bool is = json_is_object(json_object_get(one, "measured"));
         bool extrapolated = strcmp(text_at(one, "source"), "extrapolated") == 0;
         assert_int_equal(is, !extrapolated);

@@ -49,7 +49,7 @@ static enum status serve(struct bench_env *env, struct boot *boot)
     }
 }
 
-/* One layer of four heads, 96 tokens: milliseconds. */
+/* One layer of four heads, 96 tokens, sp 2: milliseconds; the budget is for machines that do much else. */
 static enum status ask(const struct topo *topo, struct request *request)
 {
     request_init(request);
@@ -58,7 +58,9 @@ static enum status ask(const struct topo *topo, struct request *request)
     request->target = target_find("accelerate");
     request->topo = topo;
     request->ranks = request->world = 2;
-    request->budget_us = 4 * 1000 * 1000;
+    request->space.nsp = 1;
+    request->space.sp[0] = 2;
+    request->budget_us = 40 * 1000 * 1000;
     request->device_memory_bytes = (int64_t)64 << 30;
     request->oversubscribe = true; /* a test machine is busy: its state is recorded, never judged */
     return request_complete(request);
@@ -83,7 +85,7 @@ static int search(struct bench_env *env, struct side *side, const struct job *jo
     } else {
         RANK_TRY(search_run(&request, &session, &live));
         RANK_CHECK(live.measured > 8 && live.chosen == 0 && live.candidates[0].timed);
-        RANK_CHECK(live.candidates[1].timed && live.candidates[1].time.exchange_in > 0);
+        RANK_CHECK(live.candidates[0].plan.sp == 2 && live.candidates[0].time.exchange_in > 0);
         RANK_CHECK(isfinite(live.candidates[0].time.step_us) && live.candidates[0].time.step_us > 0);
         RANK_CHECK(live.native_best >= 0);
         RANK_TRY(search_run(&request, &session, &again)); /* everything is remembered */

@@ -1,4 +1,5 @@
-/* tuner/test_parts.c -- a step as samples: how often each is paid, which plans share one, what stands in for what cannot be timed. */
+/* tuner/test_parts.c -- a step as samples: how often each is paid, which plans share one, what stands in for what
+ * cannot be timed. */
 #include "tuner/fake.h"
 
 #include "base/text.h"
@@ -22,11 +23,13 @@ static struct plan plan_of(int sp)
     return plan;
 }
 
-static const struct part *find(const struct parts *parts, const char *subject, const char *op, enum problem_direction direction)
+static const struct part *find(const struct parts *parts, const char *subject, const char *op,
+                               enum problem_direction direction)
 {
     for (int i = 0; i < parts->n; i++) {
         const struct bench_case *c = &parts->item[i].c;
-        if (strcmp(c->subject, subject) == 0 && strcmp(c->op, op) == 0 && (direction == 0 || c->problem.direction == direction))
+        if (strcmp(c->subject, subject) == 0 && strcmp(c->op, op) == 0 &&
+            (direction == 0 || c->problem.direction == direction))
             return &parts->item[i];
     }
     return NULL;
@@ -65,7 +68,8 @@ static void start(const char *model, int64_t seq, int ranks, int world)
 /* On a machine whose rates do not depend on size, every level and scale adds up to the same step. */
 static void test_levels_agree(void **state)
 {
-    static const struct parts_scale scales[] = {{0}, {.heads_timed = 3}, {.heads_timed = 1, .seq_timed = 1500}, {.seq_exchange = 1024}};
+    static const struct parts_scale scales[] = {
+        {0}, {.heads_timed = 3}, {.heads_timed = 1, .seq_timed = 1500}, {.seq_exchange = 1024}};
     struct parts parts = {0};
     (void)state;
     start("qwen2.5-0.5b", 6000, 2, 2);
@@ -235,7 +239,8 @@ static void test_products(void **state)
         struct work_gemm gemms[WORK_GEMMS];
         double truth = 0, priced = 0;
         for (int i = work_gemms(&request.model, &request.problem, &plan, gemms) - 1; i >= 0; i--)
-            truth += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * request.model.layers * 4;
+            truth += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count *
+                     request.model.layers * 4;
         list(&plan, PARTS_SPLIT, &whole, &parts);
         for (int i = 0; i < parts.n; i++) {
             const struct bench_case *c = &parts.item[i].c;
@@ -280,7 +285,8 @@ static void test_shared_experts(void **state)
     parts_free(&shared);
 }
 
-/* Groups of more ranks than are here: a rank's attention is timed with as many heads as it will have, exchanges by what leaves a rank. */
+/* Groups of more ranks than are here: a rank's attention is timed with as many heads as it will have, exchanges by what
+ * leaves a rank. */
 static void test_stand_in(void **state)
 {
     struct parts parts = {0};
@@ -457,11 +463,13 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels_agree),    cmocka_unit_test(test_passes),   cmocka_unit_test(test_shared_keys),
-        cmocka_unit_test(test_shared_between_sizes), cmocka_unit_test(test_keys_tell_apart), cmocka_unit_test(test_window),   cmocka_unit_test(test_products),
-        cmocka_unit_test(test_shared_experts),  cmocka_unit_test(test_stand_in), cmocka_unit_test(test_no_stand_in),
-        cmocka_unit_test(test_legal_cases),     cmocka_unit_test(test_scales_end), cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_layer_shares),
+        cmocka_unit_test(test_levels_agree),    cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_shared_keys),     cmocka_unit_test(test_shared_between_sizes),
+        cmocka_unit_test(test_keys_tell_apart), cmocka_unit_test(test_window),
+        cmocka_unit_test(test_products),        cmocka_unit_test(test_shared_experts),
+        cmocka_unit_test(test_stand_in),        cmocka_unit_test(test_no_stand_in),
+        cmocka_unit_test(test_legal_cases),     cmocka_unit_test(test_scales_end),
+        cmocka_unit_test(test_documents),       cmocka_unit_test(test_layer_shares),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

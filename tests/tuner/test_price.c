@@ -34,7 +34,12 @@ static void fill(struct pool *pool, int n)
 
 static void add(struct price *price, int sample, double times, enum recommend_source source, double slack, int kind)
 {
-    struct price_term term = {.sample = sample, .times = times, .part = PRICE_ATTENTION, .source = source, .slack = slack, .slack_kind = kind};
+    struct price_term term = {.sample = sample,
+                              .times = times,
+                              .part = PRICE_ATTENTION,
+                              .source = source,
+                              .slack = slack,
+                              .slack_kind = kind};
     CHECK_OK(price_add(price, &term));
 }
 
@@ -173,7 +178,8 @@ static void test_breakdown(void **state)
         CHECK_OK(price_add(&price, &term));
     }
     price_time(&price, &pool, &time);
-    const double parts[] = {time.exchange_in, time.attention, time.exchange_out, time.gemm, time.zero, time.optimizer, time.logits};
+    const double parts[] = {time.exchange_in, time.attention, time.exchange_out, time.gemm,
+                            time.zero,        time.optimizer, time.logits};
     double sum = 0;
     for (int part = 0; part < PRICE_PARTS; part++) {
         CHECK_NEAR(parts[part], pool.medians[part], 1e-9);
@@ -216,9 +222,15 @@ static void test_coverage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),        cmocka_unit_test(test_pool_nonsense),        cmocka_unit_test(test_ratio_with_itself),
-        cmocka_unit_test(test_time_scales), cmocka_unit_test(test_shared_errors_cancel), cmocka_unit_test(test_source),
-        cmocka_unit_test(test_breakdown),   cmocka_unit_test(test_too_many_terms),       cmocka_unit_test(test_coverage),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_pool_nonsense),
+        cmocka_unit_test(test_ratio_with_itself),
+        cmocka_unit_test(test_time_scales),
+        cmocka_unit_test(test_shared_errors_cancel),
+        cmocka_unit_test(test_source),
+        cmocka_unit_test(test_breakdown),
+        cmocka_unit_test(test_too_many_terms),
+        cmocka_unit_test(test_coverage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

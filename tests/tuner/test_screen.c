@@ -1,4 +1,5 @@
-/* tuner/test_screen.c -- the answer as a screen: at most 80 columns, every reason, honest digits; and the table of many. */
+/* tuner/test_screen.c -- the answer as a screen: at most 80 columns, every reason, honest digits; and the table of
+ * many. */
 #include "tuner/fake.h"
 
 #include "base/text.h"
@@ -132,7 +133,8 @@ static void test_opened(void **state)
     SAYS(screen, "and ");
     SAYS(screen, "--json has them all");
     for (int i = 0; i < answer.nflips; i++) /* what the user opened is no flip */
-        assert_true(strncmp(answer.flips[i].condition, "--loss", 6) != 0 && strncmp(answer.flips[i].condition, "--zero", 6) != 0);
+        assert_true(strncmp(answer.flips[i].condition, "--loss", 6) != 0 &&
+                    strncmp(answer.flips[i].condition, "--zero", 6) != 0);
     free(screen);
 }
 
@@ -158,7 +160,8 @@ static void test_extremes(void **state)
     free(screen);
     answer.interrupted = answer.budget_ended = true;
     for (int i = answer.request.nassumptions; i < REQUEST_ASSUMPTIONS; i++)
-        request_assume(&answer.request, "a_rather_long_assumption_name", "and a value of sixty-three characters, which is as long as it gets", "f");
+        request_assume(&answer.request, "a_rather_long_assumption_name",
+                       "and a value of sixty-three characters, which is as long as it gets", "f");
     struct plan *plan = &answer.candidates[answer.chosen].plan;
     plan->order_n = PLAN_ORDER_MAX;
     screen = screen_of();

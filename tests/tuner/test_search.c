@@ -1,68 +1,6 @@
-/* tuner/test_search.c -- searches on a machine whose rates are known: the answer, its time and its reasons follow from them. */
-#include "tuner/fake.h"
-
-#include "base/text.h"
-#include "sp/work.h"
-#include "tuner/search.h"
-#include "tuner/search_state.h"
-
-#include <math.h>
-#include <stdlib.h>
-
-static struct fake_bench bench;
-
-/* struct request and struct recommendation are large: one of each, used by one test at a time. */
-static struct request request;
-static struct recommendation answer;
-
-static int setup(void **state)
-{
-    (void)state;
-    fake_forget(&bench);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    recommend_free(&answer);
-    return 0;
-}
-
-static const struct recommend_candidate *chosen(void)
-{
-    assert_true(answer.chosen >= 0);
-    return &answer.candidates[answer.chosen];
-}
-
-/* The candidate with this sp (and class), NULL: none. */
-static const struct recommend_candidate *with_sp(int sp)
-{
-    for (int i = 0; i < answer.n; i++)
-        if (answer.candidates[i].plan.sp == sp && answer.candidates[i].verdict.rule != RULE_NOT_MEASURED)
-            return &answer.candidates[i];
-    fail_msg("no candidate has sp %d", sp);
-    return NULL;
-}
-
-static void run(const struct fake *fake)
-{
-    CHECK_OK(request_complete(&request));
-    fake_fill(&bench, fake, &request);
-    recommend_free(&answer);
-    CHECK_OK(search_run(&request, &bench.session, &answer));
-}
-
-/* The fake machine's noise is 0.4 % a sample: medians of fifteen stay well within 1 %. */
-static void check_time(const struct fake *fake, const struct recommend_candidate *c)
-{
-    double truth = fake_step_us(fake, &request, &c->plan);
-    CHECK_NEAR(c->time.step_us / truth, 1, 0.01);
-    assert_true(c->time.lo_us <= truth * 1.004 && truth <= c->time.hi_us * 1.004);
-    double sum = c->time.exchange_in + c->time.attention + c->time.exchange_out + c->time.gemm + c->time.zero + c->time.optimizer +
-                 c->time.logits;
-    CHECK_NEAR(sum / c->time.step_us, 1, 1e-9);
-}
+/* tuner/test_search.c -- searches on a machine whose rates are known: the answer, its time and its reasons follow from
+ * them. */
+#include "tuner/search_fixture.h"
 
 static void test_closed_form(void **state)
 {
@@ -76,7 +14,8 @@ static void test_closed_form(void **state)
                 check_time(&fake_default, &answer.candidates[k]);
         assert_int_equal(chosen()->plan.sp, 1); /* everything fits, and an exchange only costs */
         assert_true(chosen()->timed);
-        assert_int_equal(chosen()->time.source, lengths[i] > 512 ? RECOMMEND_MEASURED : RECOMMEND_INTERPOLATED); /* ZeRO's share */
+        assert_int_equal(chosen()->time.source,
+                         lengths[i] > 512 ? RECOMMEND_MEASURED : RECOMMEND_INTERPOLATED); /* ZeRO's share */
         assert_int_equal(answer.verdict, WORK_FITS);
         assert_int_equal(answer.measured, 0);
     }
@@ -300,7 +239,8 @@ static void test_no_tie(void **state)
     assert_int_equal(chosen()->plan.sp, 1);
     assert_int_equal(with_sp(2)->lost.rule, RULE_SLOWER);
     assert_true(with_sp(2)->loses_by > 0.05);
-    double truth = fake_step_us(&fake, &request, &with_sp(2)->plan) * 2 / fake_step_us(&fake, &request, &with_sp(1)->plan) - 1;
+    double truth =
+        fake_step_us(&fake, &request, &with_sp(2)->plan) * 2 / fake_step_us(&fake, &request, &with_sp(1)->plan) - 1;
     CHECK_NEAR(with_sp(2)->loses_by, truth, 0.01);
 }
 
@@ -315,7 +255,8 @@ static void test_objective(void **state)
     assert_true(with_sp(1)->loses_by > 0.3);
 }
 
-/* Eight processes, two of them here: groups of 4 and 8 are scaled from groups of 2, and marked. Llama's 8 kv heads split. */
+/* Eight processes, two of them here: groups of 4 and 8 are scaled from groups of 2, and marked. Llama's 8 kv heads
+ * split. */
 static void test_more_ranks_than_here(void **state)
 {
     (void)state;
@@ -467,171 +408,31 @@ static void test_order(void **state)
             assert_true(answer.candidates[i].lost.rule != RULE_OK && answer.candidates[i].lost.why[0] != '\0');
 }
 
-/* The same store gives the same answer, digit by digit; also when only another effort or budget was recorded. */
-static void test_replay_again(void **state)
-{
-    (void)state;
-    fake_request(&bench, "qwen2.5-0.5b", 16384, 2, &request);
-    run(&fake_default);
-    struct recommend_time first = chosen()->time;
-    recommend_free(&answer);
-    CHECK_OK(search_run(&request, &bench.session, &answer));
-    CHECK_NEAR(chosen()->time.step_us, first.step_us, 0);
-    CHECK_NEAR(chosen()->time.lo_us, first.lo_us, 0);
-    CHECK_NEAR(chosen()->time.hi_us, first.hi_us, 0);
-    recommend_free(&answer);
-    fake_forget(&bench);
-    struct parts_scale scale = {.seq_exchange = 0};
-    fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
-    fake_fill_level(&bench, &fake_default, &request, PARTS_LAYER, &scale); /* recorded whole, replayed with a small budget */
-    request.effort = REQUEST_QUICK;
-    request.budget_us = 1000 * 1000;
-    CHECK_OK(search_run(&request, &bench.session, &answer));
-    assert_true(chosen()->timed);
-    assert_int_equal(chosen()->time.source, first.source);
-    check_time(&fake_default, chosen());
-}
-
-/* Only the coarse samples are there: an estimate, not a failure. An empty store: no answer. */
-static void test_replay_gaps(void **state)
-{
-    (void)state;
-    struct parts_scale scale = {0};
-    fake_request(&bench, "qwen2.5-0.5b", 16384, 2, &request);
-    CHECK_OK(request_complete(&request));
-    CHECK_FAILS(STATUS_NODATA, "was not timed", search_run(&request, &bench.session, &answer));
-    recommend_free(&answer);
-    fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
-    CHECK_OK(search_run(&request, &bench.session, &answer));
-    assert_false(chosen()->timed);
-    assert_int_equal(chosen()->time.source, RECOMMEND_ASSUMED);
-    check_time(&fake_default, chosen()); /* rates of this machine do not depend on size */
-}
-
-/* Only sp 2 was timed in detail, and small shapes run at half the rate: the estimate of sp 1 is corrected by what sp 2 showed, so that the
- * comparison is fair. */
-static void test_correction(void **state)
-{
-    (void)state;
-    struct fake fake = fake_default;
-    struct parts_scale scale = {0};
-    fake.small_share = 0.5;
-    fake_request(&bench, "qwen2.5-0.5b", 16384, 2, &request);
-    CHECK_OK(request_complete(&request));
-    fake_fill_level(&bench, &fake, &request, PARTS_COARSE, &scale);
-    struct request two = request;
-    two.space.nsp = 1;
-    two.space.sp[0] = 2;
-    fake_fill_level(&bench, &fake, &two, PARTS_LAYER, &scale);
-    CHECK_OK(search_run(&request, &bench.session, &answer));
-    assert_true(with_sp(2)->timed);
-    assert_false(with_sp(1)->timed);
-    double truth = fake_step_us(&fake, &request, &with_sp(1)->plan);
-    CHECK_NEAR(with_sp(1)->time.step_us / truth, 1, 0.02);
-}
-
-/* The native line: the same sizes through our own exchange, never refused because of accelerate's rules. */
-static void test_native(void **state)
-{
-    (void)state;
-    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
-    request.global_batch_tokens = 4096;
-    run(&fake_default);
-    assert_true(answer.native_best >= 0);
-    assert_int_equal(answer.native.plan.sp, 2);
-    assert_string_equal(answer.native.plan.exchange, "packed");
-    assert_string_equal(chosen()->plan.exchange, "packed-separate");
-    assert_true(answer.native.tokens_per_s_per_device > 0);
-}
-
-/* Three microseconds, one microsecond, a budget of years: an answer all the same. */
-static void test_budgets(void **state)
-{
-    static const int64_t budgets[] = {0, 1, (int64_t)1 << 50};
-    (void)state;
-    for (int i = 0; i < CHECK_COUNT(budgets); i++) {
-        fake_request(&bench, "qwen2.5-0.5b", 65536, 2, &request);
-        request.budget_us = budgets[i];
-        run(&fake_default);
-        assert_int_equal(chosen()->plan.sp, 1);
-    }
-}
-
-/* The scale of a search depends on the coarse samples and the request alone, and what it times fits in its budget. */
-static void test_scale(void **state)
-{
-    static const int64_t lengths[] = {512, 1024, 4096, 16384, 131072, 1 << 20};
-    (void)state;
-    int64_t last_cost = 0;
-    for (int i = 0; i < CHECK_COUNT(lengths); i++) {
-        fake_request(&bench, "qwen2.5-0.5b", lengths[i], 2, &request);
-        request.effort = REQUEST_QUICK;
-        request.budget_us = 60 * 1000 * 1000;
-        CHECK_OK(request_complete(&request));
-        struct parts_scale none = {0};
-        fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &none);
-        struct search *search = calloc(1, sizeof *search);
-        *search = (struct search){.request = &request, .session = &bench.session, .room_bytes = INFINITY};
-        CHECK_OK(candidates_build(&request, &search->candidates));
-        CHECK_OK(search_coarse(search, &request, &search->candidates));
-        bool which[64] = {false}, fits = false;
-        assert_true(search->candidates.n < 64);
-        CHECK_OK(candidates_price(&request, &search->candidates, &search->pool, PARTS_COARSE, NULL));
-        for (int k = 0; k < search->candidates.n; k++)
-            which[k] = search->candidates.rows[k].priced;
-        CHECK_OK(search_scale(search, which, &fits));
-        assert_true(fits);
-        double iteration_us = 0;
-        struct parts parts = {0}, all = {0};
-        for (int k = 0; k < search->candidates.n; k++) {
-            parts_clear(&parts);
-            if (which[k])
-                CHECK_OK(parts_list(&request, &search->candidates.rows[k].plan, search->level, &search->scale, &parts));
-            for (int p = 0; p < parts.n; p++) {
-                const struct bench_case *c = &parts.item[p].c;
-                double heads = c->heads_timed > 0 ? (double)c->heads_timed * c->plan.sp / c->problem.heads : 1;
-                if (!parts_has(&all, parts.item[p].key))
-                    iteration_us += fake_case_us(&fake_default, c) * heads;
-                CHECK_OK(parts_add(&all, &parts.item[p]));
-            }
-        }
-        assert_true(13 * iteration_us < 0.6 * 60e6); /* 10 samples, 3 to warm up */
-        assert_true(i == 0 || (int64_t)iteration_us > last_cost / 8);
-        last_cost = (int64_t)iteration_us;
-        parts_free(&parts);
-        parts_free(&all);
-        candidates_free(&search->candidates);
-        pool_free(&search->pool);
-        free(search);
-    }
-}
-
-static int open_all(void **state)
-{
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    fake_close(&bench);
-    return 0;
-}
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_closed_form), CASE(test_closed_form_in_parts),     CASE(test_estimate),         CASE(test_batch_forces_sp),      CASE(test_accumulation),
-        CASE(test_memory_forces_sp), CASE(test_measure_first),    CASE(test_does_not_fit),         CASE(test_does_not_fit_but_fused),
-        CASE(test_flip_loss),        CASE(test_tie),              CASE(test_no_tie),               CASE(test_objective),
-        CASE(test_more_ranks_than_here), CASE(test_one_rank_of_many), CASE(test_replicated_kv),    CASE(test_window),
-        CASE(test_mixture),          CASE(test_heads_only),       CASE(test_documents),            CASE(test_micro_batches),
-        CASE(test_order),            CASE(test_replay_again),     CASE(test_replay_gaps),          CASE(test_correction),
-        CASE(test_native),           CASE(test_budgets),          CASE(test_scale),
+        CASE(test_closed_form),
+        CASE(test_closed_form_in_parts),
+        CASE(test_estimate),
+        CASE(test_batch_forces_sp),
+        CASE(test_accumulation),
+        CASE(test_memory_forces_sp),
+        CASE(test_measure_first),
+        CASE(test_does_not_fit),
+        CASE(test_does_not_fit_but_fused),
+        CASE(test_flip_loss),
+        CASE(test_tie),
+        CASE(test_no_tie),
+        CASE(test_objective),
+        CASE(test_more_ranks_than_here),
+        CASE(test_one_rank_of_many),
+        CASE(test_replicated_kv),
+        CASE(test_window),
+        CASE(test_mixture),
+        CASE(test_heads_only),
+        CASE(test_documents),
+        CASE(test_micro_batches),
+        CASE(test_order),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
