@@ -44,7 +44,7 @@ static enum status seq_side_alloc(struct exec *exec)
     const struct problem *problem = &exec->problem;
     struct exec_tensors *t = &exec->tensors;
     t->seq = problem_padded(problem, exec->sp);
-    t->seq_local = t->seq / exec->sp;
+    t->seq_local = problem_local(problem, exec->sp);
     int64_t row = problem->batch * t->seq_local * exec->elem_bytes;
     t->q_bytes = (size_t)(row * problem->heads * exec->dim);
     t->k_bytes = (size_t)(row * problem->kv_heads * exec->dim);
@@ -161,7 +161,7 @@ static enum status steps_create(struct exec *exec)
 static enum status exchange_open(struct exec *exec)
 {
     struct exchange_shape shape = {.batch = exec->problem.batch,
-                                   .seq_local = problem_padded(&exec->problem, exec->sp) / exec->sp,
+                                   .seq_local = problem_local(&exec->problem, exec->sp),
                                    .dtype = exec->problem.dtype,
                                    .row_elems_max = exec_row_elems(&exec->problem, &exec->plan)};
     const struct exchange *exchange = exchange_find(exec->plan.exchange);

@@ -127,7 +127,7 @@ static struct verdict exchange_check(const struct problem *problem, const struct
         return verdict_no(RULE_EXCHANGE_CANNOT, "exchange %s runs on %s, not on %s", exchange->name,
                           dev_kind_name(exchange->dev), dev_kind_name(dev));
     struct exchange_shape shape = {.batch = problem->batch,
-                                   .seq_local = problem_padded(problem, plan->sp) / plan->sp,
+                                   .seq_local = problem_local(problem, plan->sp),
                                    .dtype = problem->dtype,
                                    .row_elems_max = exec_row_elems(problem, plan)};
     struct verdict verdict = exchange->supports(&shape, NULL);

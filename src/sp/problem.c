@@ -118,6 +118,11 @@ int64_t problem_padded(const struct problem *problem, int sp)
     return rest == 0 ? problem->seq : problem->seq + (sp - rest);
 }
 
+int64_t problem_local(const struct problem *problem, int sp)
+{
+    return problem_padded(problem, sp) / (sp > 1 ? sp : 1);
+}
+
 int problem_dim_v(const struct problem *problem)
 {
     return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;

@@ -40,6 +40,7 @@ void problem_from_model(const struct model *model, int64_t seq, int world, struc
 /* Positive sizes, products within int64, document lengths that sum to seq: STATUS_USAGE naming the field. */
 enum status problem_check(const struct problem *problem);
 int64_t problem_padded(const struct problem *problem, int sp); /* ceil(seq / sp) * sp */
+int64_t problem_local(const struct problem *problem, int sp);  /* its share of one rank */
 int problem_dim_v(const struct problem *problem);
 /* `none`, `fixed:8k`, or a file of lengths (one per line): fills docs and doc_len for this seq. Lengths that sum to less are
  * repeated, those that sum to more are cut at seq; both with a warning. Nothing changes on failure. */

@@ -71,7 +71,7 @@ static struct verdict class_check(const struct problem *problem, const struct pl
     if (problem->head_dim != dim_v)
         return verdict_no(RULE_KERNEL_CANNOT, "flash_attention_2 takes one head size, not %d for q and k and %d for v",
                           problem->head_dim, dim_v);
-    double local = (double)problem->batch * (double)(problem_padded(problem, plan->sp) / plan->sp);
+    double local = (double)problem->batch * (double)problem_local(problem, plan->sp);
     double width = (double)problem->heads * problem->head_dim;
     width = width > (double)problem->hidden ? width : (double)problem->hidden;
     if (local * width >= 2147483648.0)

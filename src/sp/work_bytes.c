@@ -12,7 +12,7 @@ static int sp_of(const struct plan *plan)
 
 static int64_t tokens_local(const struct problem *problem, const struct plan *plan)
 {
-    return problem->batch * (problem_padded(problem, sp_of(plan)) / sp_of(plan));
+    return problem->batch * problem_local(problem, plan->sp);
 }
 
 void work_exchange(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out)
@@ -103,7 +103,7 @@ int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
     int64_t seq_row = (int64_t)problem->heads * (dim + dim_v) + (int64_t)problem->kv_heads * (dim + dim_v);
     int64_t head_row = heads * (dim + dim_v) + kv * (dim + dim_v);
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;
-    int64_t bytes = batch * (padded / sp) * seq_row * elem * both;
+    int64_t bytes = batch * problem_local(problem, plan->sp) * seq_row * elem * both;
     if (sp > 1)
         bytes += batch * padded * (head_row * elem * both + 2 * widest * elem);
     bytes += batch * padded * heads * (int64_t)sizeof(float); /* softmax statistics */

@@ -72,7 +72,7 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
     z->dev = dev;
     z->b = dtype_bytes(problem->dtype);
     z->n = sp;
-    z->s = (double)problem->batch * (double)(problem_padded(problem, sp) / sp);
+    z->s = (double)problem->batch * (double)problem_local(problem, sp);
     z->q = (double)problem->heads * problem->head_dim;
     z->h = (double)model->hidden;
     z->f = (double)model->ffn * (model->experts > 0 && model->experts_per_token > 0 ? model->experts_per_token : 1);
