@@ -49,8 +49,8 @@ static size_t backward_lay(struct backward *backward, const struct attention_sha
     backward->q_lanes = carve(&carver, BLOCK_Q * backward->dim_padded);
     backward->do_lanes = carve(&carver, BLOCK_Q * backward->dim_v_padded);
     backward->dq = carve(&carver, BLOCK_Q * backward->dim_padded);
-    backward->p = carve(&carver, BLOCK_Q * BLOCK_K);
-    backward->ds = carve(&carver, BLOCK_Q * BLOCK_K);
+    backward->p = carve(&carver, (int64_t)BLOCK_Q * BLOCK_K);
+    backward->ds = carve(&carver, (int64_t)BLOCK_Q * BLOCK_K);
     return carver.used;
 }
 

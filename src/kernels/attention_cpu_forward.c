@@ -37,7 +37,7 @@ static size_t forward_lay(struct forward *forward, const struct attention_shape 
     forward->v_lanes = carve(&carver, round_up(seq_k, BLOCK_K) * forward->dim_v_padded);
     forward->q_rows = carve(&carver, (int64_t)BLOCK_Q * shape->head_dim);
     forward->o = carve(&carver, BLOCK_Q * forward->dim_v_padded);
-    forward->p = carve(&carver, MICRO_ROWS * BLOCK_K);
+    forward->p = carve(&carver, (int64_t)MICRO_ROWS * BLOCK_K);
     return carver.used;
 }
 
@@ -69,7 +69,7 @@ static float softmax_row(float *s, int64_t n, struct attention_range seen, float
                            : -FLT_MAX; /* q . k beyond fp32: no inf - inf; a NaN shows in P */
     float alpha = exp2f((*max - top) * log2);
     for (int64_t j = 0; j < n; j += 2 * SIMD_FLOATS)
-        for (int h = 0; h < 2; h++) {
+        for (int64_t h = 0; h < 2; h++) {
             float *at = s + j + h * SIMD_FLOATS;
             simd p = simd_exp2_minus((top - simd_load(at)) * log2);
             simd_store(at, p);
@@ -92,7 +92,7 @@ static void forward_panel(struct forward *forward, const struct block_keys *keys
     for (int64_t j = 0; j < n; j += MICRO_COLS)
         micro_tile(MICRO_SET, shape->head_dim, forward->q_rows + row * shape->head_dim, 1, MICRO_ROWS,
                    forward->k_cols + (from + j) * shape->head_dim, forward->p + j, BLOCK_K, NULL);
-    for (int r = 0; r < MICRO_ROWS; r++) {
+    for (int64_t r = 0; r < MICRO_ROWS; r++) {
         struct attention_range seen = keys->row[row + r];
         seen.first = attention_clamp(seen.first - from, 0, n);
         seen.end = attention_clamp(seen.end - from, 0, n);

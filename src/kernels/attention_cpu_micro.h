@@ -39,25 +39,25 @@ SIMD_INLINE void micro_tile(enum micro_mode mode, int64_t k, const float *a, int
 #pragma GCC unroll 12
     for (int r = 0; r < MICRO_ROWS; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < MICRO_VECTORS; v++)
+        for (int64_t v = 0; v < MICRO_VECTORS; v++)
             sum[r][v] = simd_set(0.0f);
     for (int64_t t = 0; t < k; t++, a += k_step, b += MICRO_COLS) {
         simd col[MICRO_VECTORS];
 #pragma GCC unroll 4
-        for (int v = 0; v < MICRO_VECTORS; v++)
+        for (int64_t v = 0; v < MICRO_VECTORS; v++)
             col[v] = simd_load(b + v * SIMD_FLOATS);
 #pragma GCC unroll 12
         for (int r = 0; r < MICRO_ROWS; r++) {
             simd row = simd_set(a[r * row_step]);
 #pragma GCC unroll 4
-            for (int v = 0; v < MICRO_VECTORS; v++)
+            for (int64_t v = 0; v < MICRO_VECTORS; v++)
                 sum[r][v] += row * col[v];
         }
     }
 #pragma GCC unroll 12
     for (int r = 0; r < MICRO_ROWS; r++, c += c_step)
 #pragma GCC unroll 4
-        for (int v = 0; v < MICRO_VECTORS; v++) {
+        for (int64_t v = 0; v < MICRO_VECTORS; v++) {
             simd out = sum[r][v];
             if (mode == MICRO_ADD)
                 out += simd_load(c + v * SIMD_FLOATS);

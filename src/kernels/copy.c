@@ -104,7 +104,7 @@ enum status copy_run(enum dev_kind dev, const struct copy_job *jobs, int njobs, 
     if (njobs < 0 || (njobs > 0 && jobs == NULL))
         return FAIL(STATUS_USAGE, "copy: %d jobs", njobs);
     for (int i = 0; i < njobs; i++) {
-        bool some;
+        bool some = false;
         enum status status = rows_check("copy", jobs[i].n, jobs[i].src != NULL && jobs[i].dst != NULL, &some);
         if (status != STATUS_OK)
             return WHERE(status, "job %d", i);
@@ -146,7 +146,7 @@ static enum status dtype_check(const char *what, enum dtype dtype)
 enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct dev_queue *queue)
 {
     (void)queue;
-    bool some, pointers = job->srcs != NULL && job->dst != NULL && job->copies > 0;
+    bool some = false, pointers = job->srcs != NULL && job->dst != NULL && job->copies > 0;
     TRY(device_check(dev, "copy_sum"));
     TRY(dtype_check("copy_sum", job->dtype));
     if (job->elems < 0)

@@ -127,7 +127,7 @@ static enum status find_family(const json_t *object, const char *where, const st
                      "%s", where);
     }
     *out = family_find(type);
-    return *out != NULL ? STATUS_OK : family_unknown(type, where);
+    return *out != NULL ? STATUS_OK : status_never_ok(family_unknown(type, where));
 }
 
 /* Point the reader at the text part of a wrapper: under text_config, or on top in older files. */

@@ -41,7 +41,7 @@ static char *printable(const char *cell)
     for (const char *from = copy; *from; from++) {
         if ((*from & 0xc0) == 0x80)
             continue; /* the rest of a character already replaced */
-        *to++ = *from & 0x80 ? '?' : *from;
+        *to++ = (char)(*from & 0x80 ? '?' : *from);
     }
     *to = '\0';
     return copy;

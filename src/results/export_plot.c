@@ -205,7 +205,7 @@ static bool is_drawable(const struct sample *sample)
 
 static enum status panel_make(const struct sample *samples, int n, int first, struct plot_panel *panel)
 {
-    panel->rows = calloc((size_t)n, sizeof *panel->rows);
+    panel->rows = calloc((size_t)n, sizeof(const struct sample *));
     panel->summaries = calloc((size_t)n, sizeof *panel->summaries);
     panel->points = calloc((size_t)n + 1, sizeof *panel->points);
     panel->labels = calloc(PLOT_CURVES_MAX, sizeof *panel->labels);

@@ -229,7 +229,7 @@ static void add_plot(struct text *script, const struct plot_panel *panel, const 
 static void add_place(struct text *script, const struct plot_panel *panel)
 {
     const double footer = 0.035, high = 1 - footer - panel->headline;
-    int number = panel->number, across = panel->panels > 1 ? 2 : 1, down = (panel->panels + 1) / 2;
+    int number = panel->number, across = panel->panels > 1 ? 2 : 1, down = (panel->panels + 1) / 2, row = number / across;
     text_add(script, "set size ");
     export_number(script, 1.0 / across, 6);
     text_add(script, ",");
@@ -237,7 +237,7 @@ static void add_place(struct text *script, const struct plot_panel *panel)
     text_add(script, "\nset origin ");
     export_number(script, (double)(number % across) / across, 6);
     text_add(script, ",");
-    export_number(script, footer + high * (down - 1 - number / across) / down, 6);
+    export_number(script, footer + high * (down - 1 - row) / down, 6);
     text_add(script, "\n");
 }
 

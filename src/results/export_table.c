@@ -225,7 +225,7 @@ static void add_reasons(struct text *text, const struct block *block)
         }
         if (s->outcome == SAMPLE_OK || first != i)
             continue;
-        char line[sizeof s->why + 2 * CELL], status[CELL];
+        char line[sizeof s->why + 2 * (size_t)CELL], status[CELL];
         status_cell(s, status);
         if (rows > 1)
             text_print(line, sizeof line, "%s (%d rows): %s", status, rows, s->why);
@@ -313,7 +313,7 @@ static enum status add_block(const struct sample *samples, int n, int first, str
     struct block block = {0};
     enum status status = STATUS_OK;
     block.rows = calloc((size_t)n, sizeof *block.rows);
-    block.samples = calloc((size_t)n, sizeof *block.samples);
+    block.samples = calloc((size_t)n, sizeof(const struct sample *));
     block.cells = calloc((size_t)n * COLUMNS_MAX, sizeof *block.cells);
     if (!block.rows || !block.samples || !block.cells)
         TRY_OUT(FAIL(STATUS_NOMEM, "no memory for a table of %d rows", n));

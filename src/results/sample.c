@@ -97,11 +97,15 @@ static char unescape(const char **at, const char *end)
     const char *c = *at;
     if (*c != '%') {
         *at = c + 1;
-        return must_escape((unsigned char)*c) ? '\0' : *c;
+        if (must_escape((unsigned char)*c))
+            return '\0';
+        return *c;
     }
     int high = end - c > 2 ? hex_digit(c[1]) : -1, low = end - c > 2 ? hex_digit(c[2]) : -1;
     *at = end - c > 2 ? c + 3 : end;
-    return high < 0 || low < 0 ? '\0' : (char)(high * 16 + low);
+    if (high < 0 || low < 0)
+        return '\0';
+    return (char)(high * 16 + low);
 }
 
 static enum status parse_text(const char *from, const char *end, const struct sample_field *field, char *out)

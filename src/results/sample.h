@@ -79,9 +79,10 @@ struct sample_field {
     size_t offset;
 };
 enum {
-#define SAMPLE_KEY_ONE(name) +1
-    SAMPLE_FIELDS = 0 SAMPLE_KEY_LIST(SAMPLE_KEY_ONE, SAMPLE_KEY_ONE)
-#undef SAMPLE_KEY_ONE
+#define SAMPLE_KEY_ENUM(name) SAMPLE_FIELD_##name,
+    SAMPLE_KEY_LIST(SAMPLE_KEY_ENUM, SAMPLE_KEY_ENUM)
+#undef SAMPLE_KEY_ENUM
+        SAMPLE_FIELDS
 };
 extern const struct sample_field sample_fields[SAMPLE_FIELDS];
 const char *sample_field_text(const struct sample_key *key, const struct sample_field *field); /* "" when absent */

@@ -162,12 +162,11 @@ static enum status read_key_field(const json_t *o, const struct sample_field *fi
 }
 
 /* A field we do not know would make unlike keys look alike, so it is refused, not skipped. */
-static enum status read_key(const json_t *o, const char *where, struct sample_key *out)
+static enum status read_key(json_t *o, const char *where, struct sample_key *out)
 {
     sample_key_init(out);
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)o, name, value) {
+    for (void *at = json_object_iter(o); at; at = json_object_iter_next(o, at)) {
+        const char *name = json_object_iter_key(at);
         const struct sample_field *field = sample_field_find(name);
         if (!field)
             return WHERE(FAIL(STATUS_USAGE, "\"key\" has the unknown field \"%s\"", name), "%s", where);

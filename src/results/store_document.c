@@ -141,18 +141,21 @@ static void add_difference(struct text *text, const char *name, const json_t *wa
 
 enum status store_differences(const char *was, const char *is, char **out)
 {
-    json_t *a = NULL, *b = NULL, *value;
-    const char *name;
+    json_t *a = NULL, *b = NULL;
     struct text text = {0};
     int count = 0;
     enum status status = STATUS_OK;
     TRY_OUT(parse_object(was, "versions", &a));
     TRY_OUT(parse_object(is, "versions", &b));
-    json_object_foreach(a, name, value)
-        add_difference(&text, name, value, json_object_get(b, name), &count);
-    json_object_foreach(b, name, value)
+    for (void *at = json_object_iter(a); at; at = json_object_iter_next(a, at)) {
+        const char *name = json_object_iter_key(at);
+        add_difference(&text, name, json_object_iter_value(at), json_object_get(b, name), &count);
+    }
+    for (void *at = json_object_iter(b); at; at = json_object_iter_next(b, at)) {
+        const char *name = json_object_iter_key(at);
         if (!json_object_get(a, name))
-            add_difference(&text, name, NULL, value, &count);
+            add_difference(&text, name, NULL, json_object_iter_value(at), &count);
+    }
     if (count > DIFFERENCES_SHOWN)
         text_add(&text, " and %d more", count - DIFFERENCES_SHOWN);
     TRY_OUT(text_status(&text));

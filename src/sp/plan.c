@@ -173,10 +173,11 @@ static enum status key_parse(const char *name, const char *value, unsigned *seen
 static enum status name_parse(const char *what, const char *word, char out[PLAN_NAME])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./";
-    if (strlen(word) >= PLAN_NAME || word[strspn(word, letters)] != '\0')
+    size_t len = strlen(word);
+    if (len >= PLAN_NAME || word[strspn(word, letters)] != '\0')
         return HINT(FAIL(STATUS_USAGE, "a plan's %s cannot be '%.40s'", what, word),
                     "letters, digits and _-+./, at most %d", PLAN_NAME - 1);
-    strcpy(out, word);
+    memcpy(out, word, len + 1);
     return STATUS_OK;
 }
 
@@ -205,10 +206,9 @@ enum status plan_parse(const char *text, struct plan *out)
     int position = 0;
     unsigned seen = 0;
     plan_default(&plan);
-    if (strlen(text) >= sizeof copy)
+    if (!text_print(copy, sizeof copy, "%s", text))
         return HINT(FAIL(STATUS_USAGE, "a plan's text is longer than %d characters", PLAN_TEXT - 1),
                     "one line, as `ulysses sp=4 dp_shard=2 packed cpu zero=3`");
-    strcpy(copy, text);
     for (char *word = strtok_r(copy, " \t\r\n", &save); word != NULL; word = strtok_r(NULL, " \t\r\n", &save)) {
         char *value = strchr(word, '=');
         if (value != NULL) {

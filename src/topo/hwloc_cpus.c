@@ -150,7 +150,7 @@ int reading_numa(const struct reading *read, hwloc_const_bitmap_t nodeset)
 static enum status keep_cpu_nodes(hwloc_topology_t machine, struct reading *read)
 {
     int n = count_type(machine, HWLOC_OBJ_NUMANODE);
-    read->numas = calloc((size_t)n + 1, sizeof *read->numas);
+    read->numas = calloc((size_t)n + 1, sizeof(hwloc_obj_t));
     hwloc_bitmap_t taken = hwloc_bitmap_alloc();
     if (!read->numas || !taken) {
         hwloc_bitmap_free(taken);
@@ -197,7 +197,7 @@ enum status reading_begin(hwloc_topology_t machine, bool here, struct reading *r
         hwloc_bitmap_intersects(read->scratch, read->allowed))
         hwloc_bitmap_and(read->allowed, read->allowed, read->scratch);
     TRY(keep_cpu_nodes(machine, read));
-    qsort(read->numas, (size_t)read->nnumas, sizeof *read->numas, compare_nodes);
+    qsort(read->numas, (size_t)read->nnumas, sizeof(hwloc_obj_t), compare_nodes);
     read->core_type = count_type(machine, HWLOC_OBJ_CORE) ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     read->ncores = count_type(machine, read->core_type);
     return STATUS_OK;

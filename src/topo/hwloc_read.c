@@ -31,7 +31,7 @@ static enum status fill(hwloc_topology_t machine, const char *root, struct readi
 enum status topo_from_hwloc(hwloc_topology_t machine, const char *root, struct topo *out)
 {
     struct reading read = {0};
-    hwloc_obj_t *found = calloc(2 * FOUND_MAX, sizeof *found);
+    hwloc_obj_t *found = calloc((size_t)2 * FOUND_MAX, sizeof(hwloc_obj_t));
     if (!found)
         return FAIL(STATUS_NOMEM, "no memory for a list of devices");
     enum status status = fill(machine, root, &read, found, out);

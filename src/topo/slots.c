@@ -58,6 +58,12 @@ static int compare_units(const void *a, const void *b)
                               : (x->order > y->order) - (x->order < y->order);
 }
 
+static void sort_pool(struct pool *pool)
+{
+    if (pool->n > 0 && pool->units)
+        qsort(pool->units, (size_t)pool->n, sizeof *pool->units, compare_units);
+}
+
 /* One unit for each core of host 0 that this process may use. */
 static enum status read_cores(const struct topo *topo, struct pool *pool)
 {
@@ -72,7 +78,7 @@ static enum status read_cores(const struct topo *topo, struct pool *pool)
     }
     if (pool->n == 0)
         return FAIL(STATUS_UNSUPPORTED, "this topology does not say which CPUs can be used");
-    qsort(pool->units, (size_t)pool->n, sizeof *pool->units, compare_units);
+    sort_pool(pool);
     return STATUS_OK;
 }
 
@@ -118,7 +124,7 @@ static enum status trim(struct pool *pool, int wanted, int threads)
     close_pool(pool);
     *pool = kept;
     if (status == STATUS_OK)
-        qsort(pool->units, (size_t)pool->n, sizeof *pool->units, compare_units);
+        sort_pool(pool);
     return status;
 }
 
@@ -142,7 +148,7 @@ static enum status split(struct pool *pool)
     close_pool(pool);
     *pool = parts;
     if (status == STATUS_OK)
-        qsort(pool->units, (size_t)pool->n, sizeof *pool->units, compare_units);
+        sort_pool(pool);
     return status;
 }
 
@@ -182,7 +188,7 @@ static int ranks_that_fit(const struct node *nodes, int nnodes, int each)
 static void place_in_nodes(struct node *nodes, int nnodes, int units, int n, int *begin, int *out_each)
 {
     int each = units / n, rank = 0;
-    while (ranks_that_fit(nodes, nnodes, each) < n)
+    while (each > 1 && ranks_that_fit(nodes, nnodes, each) < n)
         each--;
     spread_ranks(nodes, nnodes, n, each);
     for (int k = 0; k < nnodes; k++)
