@@ -1,6 +1,6 @@
 # Usage: cmake -DSRC=<src> -DOUT=<header> -P version_hash.cmake. Writes OUT only when the sources changed.
 cmake_minimum_required(VERSION 3.22)
-file(GLOB_RECURSE files RELATIVE ${SRC} ${SRC}/*.c ${SRC}/*.h ${SRC}/*.cu)
+file(GLOB_RECURSE files RELATIVE ${SRC} ${SRC}/*.c ${SRC}/*.h ${SRC}/*.cu ${SRC}/*.py)
 if(NOT files)
   message(FATAL_ERROR "no sources under ${SRC}")
 endif()

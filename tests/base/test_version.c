@@ -26,7 +26,7 @@ static void make_hash(char **out)
 static void equal_sources_equal_hash(void **state)
 {
     (void)state;
-    char *first = NULL, *again = NULL, *changed = NULL, *renamed = NULL, *other = NULL;
+    char *first = NULL, *again = NULL, *changed = NULL, *renamed = NULL, *other = NULL, *script = NULL;
     struct stat before, after;
     temp_open(&temp);
     temp_put(&temp, "src/a/x.c", "int x; /* ; [ */\n");
@@ -46,12 +46,16 @@ static void equal_sources_equal_hash(void **state)
     temp_put(&temp, "src/a/k.cu", "");
     make_hash(&renamed);
     assert_string_not_equal(changed, renamed);
+    temp_put(&temp, "src/a/script.py", ""); /* templates become part of the program */
+    make_hash(&script);
+    assert_string_not_equal(renamed, script);
     temp_close(&temp);
     free(first);
     free(again);
     free(other);
     free(changed);
     free(renamed);
+    free(script);
 }
 
 int main(void)
