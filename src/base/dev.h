@@ -1,7 +1,7 @@
 /* base/dev.h -- a device: memory, queues, events. Everything above is device-blind.
  *
  * A queue runs what is put on it in order (a CUDA stream; on the CPU each call completes before it returns). An event
- * marks a point of a queue; the difference of two is device time. One file per kind (dev_cpu.c, later dev_cuda.c), each
+ * marks a point of a queue; the difference of two is device time. One file per kind (dev_cpu.c), each
  * exporting one const struct dev_ops; dev.c holds the table.
  */
 #ifndef SPTUNE_BASE_DEV_H

@@ -6,10 +6,11 @@
  * memory serves 48 queries: 1 KiB of K and V for 48 * 512 = 24.6 kFLOP, 4 GB/s at 100 GFLOP/s. Packing touches each K
  * and V element once per kv head.
  *
- * Panels, all fp32:
- *   cols   [row / width][t][row % width]   rows lie across: K and V as B operands (width MICRO_COLS), Q and dO as A
- * (MICRO_ROWS) lanes  [t / MICRO_COLS][row][t % MICRO_COLS]   lanes lie across: V, K, dO and Q as B operands of sums
- * over tokens Missing rows and lanes are 0.
+ * Panels, all fp32; missing rows and lanes are 0:
+ *
+ *   cols   [row / width][t][row % width]          rows lie across: K and V as B operands (width MICRO_COLS),
+ *                                                 Q and dO as A operands (width MICRO_ROWS)
+ *   lanes  [t / MICRO_COLS][row][t % MICRO_COLS]  lanes lie across: V, K, dO and Q as B operands of sums over tokens
  */
 #ifndef SPTUNE_KERNELS_ATTENTION_CPU_BLOCK_H
 #define SPTUNE_KERNELS_ATTENTION_CPU_BLOCK_H

@@ -2,13 +2,14 @@
  * packed panels.
  *
  *            B panel [k][MICRO_COLS]      A is read one number at a time, broadcast, in one of two forms:
- *                 t -> b0 b1 ...            by columns: a[t * step + r], a panel [k][MICRO_ROWS] or the transpose of a
- * tile A   r  a(r,t)    += a(r,t) * b          by rows:    a[r * step + t], a row-major tile
+ *                 t -> b0 b1 ...            by columns: a[t * step + r], a panel [k][MICRO_ROWS]
+ *                                                       or the transpose of a tile
+ *   A   r  a(r,t)    += a(r,t) * b          by rows:    a[r * step + t], a row-major tile
  *
  * Each step t is MICRO_ROWS * MICRO_VECTORS FMAs for MICRO_ROWS broadcasts and MICRO_VECTORS loads: AVX2 with 6 x 16
  * needs 12 accumulators + 2 of B + 1 broadcast of 16 registers and issues 12 FMAs for 8 loads, so two FMA units, two
- * load ports and a latency of 4 (8 FMAs in flight) are all satisfied. AVX-512 and NEON have 32 registers: 12 x 32 and 6
- * x 16 use 24 accumulators. C is read and written once per call: 24 accesses per 12 * k FMAs, 4 % at k = 48.
+ * load ports and a latency of 4 (8 FMAs in flight) are all satisfied. AVX-512 and NEON have 32 registers: 12 x 32 and
+ * 6 x 16 use 24 accumulators. C is read and written once per call: 24 accesses per 12 * k FMAs, 4 % at k = 48.
  */
 #ifndef SPTUNE_KERNELS_ATTENTION_CPU_MICRO_H
 #define SPTUNE_KERNELS_ATTENTION_CPU_MICRO_H

@@ -1,7 +1,7 @@
 /* kernels/copy.h -- the layout-changing copy: blocks of rows from one set of strides to another.
  *
  * One job moves n[0] x n[1] x n[2] rows of row_bytes; row (i, j, l) is at base + i*s[0] + j*s[1] + l*s[2] bytes on each side. Jobs
- * of one call run in order and may have different destinations (a peer's memory, later). Rows do not overlap.
+ * of one call run in order and may have different destinations. Rows do not overlap.
  */
 #ifndef SPTUNE_KERNELS_COPY_H
 #define SPTUNE_KERNELS_COPY_H

@@ -2,7 +2,8 @@
  *
  * {..., source, fingerprint,
  *  hosts: [{name, boot_id, memory_bytes, memory_limit_bytes, packages, cores, pus, pus_allowed, cpu_quota,
- * quota_version, cpu_model, l1d_bytes, l2_bytes, l3_bytes, l3_count}], numa:  [{host, os_index, memory_bytes, cpus}],
+ *           quota_version, cpu_model, l1d_bytes, l2_bytes, l3_bytes, l3_count}],
+ *  numa:  [{host, os_index, memory_bytes, cpus}],
  *  cores: [{host, numa, package, l3, pus, cpus}],
  *  gpus:  [{index, host, busid, name, numa, memory_bytes, uuid, nvlinks, driver}],
  *  links: [{a, b, class, count, GBps, from}],          every pair once, a < b

@@ -3,11 +3,15 @@
  *     synth:[HOSTSx]COUNTxNAME[,key=value]...
  *
  * COUNT devices of kind NAME on each of HOSTS equal hosts. NAME "cpu" is a machine without GPUs: COUNT is then its
- * cores. nvlink=N          NVLinks of each GPU; every pair is joined through switches pairs=A-B,C-D     ... or only
- * these pairs of each host are joined, directly, by N links mem=141GiB        memory of a GPU (known names have it), of
- * a host when NAME is cpu hostmem=2TiB      memory of a host with GPUs numa=K            NUMA nodes of a host: 2 from 4
- * GPUs on, else 1 cpus=N            cores of a host with GPUs: 16 per GPU nic=COUNTxRATE    NICs of a host and their
- * network rate in Gbit/s: 8x400G is 8 of 50 GB/s
+ * cores.
+ *
+ *     nvlink=N          NVLinks of each GPU; every pair is joined through switches
+ *     pairs=A-B,C-D     ... or only these pairs of each host are joined, directly, by N links
+ *     mem=141GiB        memory of a GPU (known names have it), of a host when NAME is cpu
+ *     hostmem=2TiB      memory of a host with GPUs
+ *     numa=K            NUMA nodes of a host: 2 from 4 GPUs on, else 1
+ *     cpus=N            cores of a host with GPUs: 16 per GPU
+ *     nic=COUNTxRATE    NICs of a host and their network rate in Gbit/s: 8x400G is 8 of 50 GB/s
  */
 #ifndef SPTUNE_TOPO_SYNTH_H
 #define SPTUNE_TOPO_SYNTH_H

@@ -8,7 +8,7 @@
  * (topo_cpu_slots). Device indices are ours, in PCI bus order, host by host; joins with other sources go by bus id.
  *
  *     struct topo topo;
- *     TRY(topo_open("local", &topo));            // or "synth:2x8xH200,nvlink=18,nic=8x400G", or a file (later sources)
+ *     TRY(topo_open("local", &topo));            // or "synth:2x8xH200,nvlink=18,nic=8x400G"
  *     int order[16];
  *     TRY(topo_rank_order(&topo, 16, 4, order)); // rank r runs on device order[r]; groups of 4 stay inside an island
  *     topo_free(&topo);
