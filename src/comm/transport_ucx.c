@@ -244,7 +244,7 @@ static bool finish(struct ucx *ucx, ucs_status_ptr_t request)
     if (!UCS_PTR_IS_PTR(request))
         return request == NULL;
     const int64_t deadline_ns = clock_deadline(CLOSE_US);
-    int idle = 0;
+    struct ucx_idle idle = {0};
     while (ucx->api->ucp_request_check_status(request) == UCS_INPROGRESS && !clock_passed(deadline_ns))
         if (!ucx->api->ucp_worker_progress(ucx->worker))
             ucx_relax(&idle);

@@ -96,8 +96,13 @@ struct ucx { /* the state of an open transport */
 enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out);
 enum status ucx_batch(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                       int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
-/* Wait a little between two looks that found nothing: spin, then yield, then sleep. `idle` counts such looks. */
-void ucx_relax(int *idle);
+/* Wait a little between two looks that found nothing: spin, then yield, then sleep, for a small part of the time waited
+ * so far. Zero-initialised, and set to zero when there was progress. */
+struct ucx_idle {
+    int looks;
+    int64_t since_ns;
+};
+void ucx_relax(struct ucx_idle *idle);
 
 /* The transports in a ucp_ep_print_info text, in order, joined by '+'. True when all of them are shared memory. */
 bool ucx_lanes(const char *info, char *names, size_t size);

@@ -14,23 +14,30 @@
 #include <time.h>
 
 enum {
-    SPINS = 200,   /* looks without a pause: a few microseconds, the time of a message */
-    YIELDS = 4000, /* then with sched_yield: another rank may need this CPU */
-    SLEEP_NS = 50000,
+    SPINS = 200,        /* looks without a pause: a few microseconds, the time of a message */
+    YIELD_NS = 2000000, /* then with sched_yield: another rank may need this CPU */
+    NAP_PART = 32, /* then asleep for this part of the time waited, so that a timed wait is not much longer for it */
+    NAP_MAX_NS = 1000000,
     CLOCK_EVERY = 32, /* looks between two looks at the clock */
     CANCEL_US = 100 * 1000,
     VERDICT_US = 1000 * 1000,
 };
 
-void ucx_relax(int *idle)
+void ucx_relax(struct ucx_idle *idle)
 {
-    const struct timespec nap = {.tv_nsec = SLEEP_NS};
-    if (++*idle < SPINS)
+    if (++idle->looks <= SPINS)
         return;
-    if (*idle < SPINS + YIELDS)
+    int64_t now = clock_ns();
+    if (idle->looks == SPINS + 1)
+        idle->since_ns = now;
+    int64_t waited_ns = now - idle->since_ns;
+    if (waited_ns < YIELD_NS) {
         sched_yield();
-    else
-        nanosleep(&nap, NULL);
+        return;
+    }
+    int64_t nap_ns = waited_ns / NAP_PART < NAP_MAX_NS ? waited_ns / NAP_PART : NAP_MAX_NS;
+    const struct timespec nap = {.tv_nsec = (long)nap_ns};
+    nanosleep(&nap, NULL);
 }
 
 /* ---- a broken connection ---- */
@@ -195,10 +202,10 @@ static enum status name_late(const struct ucx *ucx, int count)
 
 static enum status wait_all(struct ucx *ucx, int count, int64_t deadline_ns)
 {
-    int idle = 0;
+    struct ucx_idle idle = {0};
     for (unsigned looks = 0; ucx->pending > 0; looks++) {
         if (ucx->api->ucp_worker_progress(ucx->worker)) {
-            idle = 0;
+            idle.looks = 0;
             if (looks % CLOCK_EVERY)
                 continue;
         } else {
@@ -206,7 +213,7 @@ static enum status wait_all(struct ucx *ucx, int count, int64_t deadline_ns)
         }
         if (ucx->dead_peer >= 0)
             return await_verdict(ucx, ucx->dead_peer, "it was closed");
-        if (looks % CLOCK_EVERY && idle < SPINS)
+        if (looks % CLOCK_EVERY && idle.looks < SPINS)
             continue;
         TRY(boot_poll(ucx->boot));
         if (clock_passed(deadline_ns))
@@ -241,7 +248,8 @@ static void cancel_all(struct ucx *ucx, int count)
     for (int i = 0; i < count; i++)
         if (!ucx->slots[i].done && ucx->slots[i].request)
             ucx->api->ucp_request_cancel(ucx->worker, ucx->slots[i].request);
-    for (int idle = SPINS; ucx->pending > 0 && !clock_passed(deadline_ns); ucx_relax(&idle))
+    struct ucx_idle idle = {0};
+    for (; ucx->pending > 0 && !clock_passed(deadline_ns); ucx_relax(&idle))
         ucx->api->ucp_worker_progress(ucx->worker);
 }
 
