@@ -123,8 +123,8 @@ static enum status find_family(const json_t *object, const char *where, const st
     TRY(find_type(object, where, &type));
     if (type == NULL) {
         enum status s = FAIL(STATUS_USAGE, "model_type is missing, and architectures does not tell it either");
-        return WHERE(HINT(s, "is this a model's config.json? If so add the key, such as \"model_type\": \"llama\""),
-                     "%s", where);
+        s = HINT(s, "is this a model's config.json? If so add the key, such as \"model_type\": \"llama\"");
+        return status_never_ok(WHERE(s, "%s", where));
     }
     *out = family_find(type);
     return *out != NULL ? STATUS_OK : status_never_ok(family_unknown(type, where));

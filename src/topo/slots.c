@@ -60,7 +60,7 @@ static int compare_units(const void *a, const void *b)
 
 static void sort_pool(struct pool *pool)
 {
-    if (pool->n > 0 && pool->units)
+    if (pool->n > 0)
         qsort(pool->units, (size_t)pool->n, sizeof *pool->units, compare_units);
 }
 
@@ -76,8 +76,6 @@ static enum status read_cores(const struct topo *topo, struct pool *pool)
             hwloc_bitmap_list_sscanf(cpus, core->cpus);
         TRY(add_unit(pool, core->numa, cpus));
     }
-    if (pool->n == 0)
-        return FAIL(STATUS_UNSUPPORTED, "this topology does not say which CPUs can be used");
     sort_pool(pool);
     return STATUS_OK;
 }
@@ -158,9 +156,9 @@ static enum status fill_pool(const struct topo *topo, int n, struct pool *pool)
     int usable = topo_usable_cpus(topo), cores = pool->n;
     if (n > cores)
         TRY(split(pool));
-    if (usable >= count_pus(pool))
-        return STATUS_OK;
-    return trim(pool, usable < pool->n ? usable : pool->n, n > cores || usable < cores ? 1 : usable / cores);
+    if (usable < count_pus(pool))
+        TRY(trim(pool, usable < pool->n ? usable : pool->n, n > cores || usable < cores ? 1 : usable / cores));
+    return pool->n > 0 ? STATUS_OK : FAIL(STATUS_UNSUPPORTED, "this topology does not say which CPUs can be used");
 }
 
 /* As many ranks on each node as on the others, where there is room. */
