@@ -1,7 +1,7 @@
 /* cli/cli.h -- a verb, and what every verb is given. One file per verb, one row in verbs[] (verbs.c).
  *
- * A verb returns a status; main prints its message once, on stderr, or as sptune.error/1 under --json, and exits with its code. A verb
- * that measures runs inside ranks (ranks.h): rank 0 alone speaks.
+ * A verb returns a status; main prints its message once, on stderr, or as sptune.error/1 under --json, and exits with
+ * its code. A verb that measures runs inside ranks (ranks.h): rank 0 alone speaks.
  */
 #ifndef SPTUNE_CLI_CLI_H
 #define SPTUNE_CLI_CLI_H
@@ -25,24 +25,24 @@ struct cli {
     const struct verb *verb;
     struct opt_set opts;
     bool json, jsonl;
-    bool silent;        /* rank 1 or later under a launcher: rank 0 speaks for it */
+    bool silent; /* rank 1 or later under a launcher: rank 0 speaks for it */
     uint64_t seed;
-    char *command;      /* the command line, as a shell would take it */
+    char *command; /* the command line, as a shell would take it */
     char started[32];
-    char machine[33];   /* fingerprint, "" until known */
+    char machine[33]; /* fingerprint, "" until known */
     struct cli_said *said;
-    bool spoke;         /* rank 0 has ended the command by itself: only exit_code is left to do */
+    bool spoke; /* rank 0 has ended the command by itself: only exit_code is left to do */
     int exit_code;
 };
 
 struct verb {
     const char *name;
-    const char *usage; /* "CONFIG [--world W] [--seq S]" */
-    const char *about; /* one line */
-    const char *help;  /* paragraphs */
+    const char *usage;               /* "CONFIG [--world W] [--seq S]" */
+    const char *about;               /* one line */
+    const char *help;                /* paragraphs */
     const struct opt *const *tables; /* of its own options; NULL-terminated */
     int min_args, max_args;
-    bool ranks;        /* runs on every rank of a launcher */
+    bool ranks; /* runs on every rank of a launcher */
     enum status (*run)(struct cli *cli);
 };
 

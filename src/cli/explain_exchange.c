@@ -1,4 +1,5 @@
-/* cli/explain_exchange.c -- every cell carries its token and head through the real exchange; rank 0 collects who holds what.
+/* cli/explain_exchange.c -- every cell carries its token and head through the real exchange; rank 0 collects who holds
+ * what.
  *
  * Head dimension 1 and fp32, so that a cell is one number: token * heads + head, exact.
  */
@@ -45,8 +46,10 @@ struct trial {
 
 static enum status open_trial(struct bench_env *env, struct trial *t)
 {
-    const struct exchange_shape shape = {.batch = 1, .seq_local = t->cells.seq / t->cells.ranks, .dtype = DTYPE_FP32,
-                                         .row_elems_max = HEADS_MAX * 3};
+    const struct exchange_shape shape = {.batch = 1,
+                                         .seq_local = t->cells.seq / t->cells.ranks,
+                                         .dtype = DTYPE_FP32,
+                                         .row_elems_max = INT64_C(3) * HEADS_MAX};
     t->exchange = exchange_find("packed");
     t->tensor[Q].heads = t->cells.heads;
     t->tensor[KV].heads = t->cells.kv_heads;
@@ -54,8 +57,10 @@ static enum status open_trial(struct bench_env *env, struct trial *t)
     for (int i = 0; i < TENSORS; i++) {
         struct tensor *x = &t->tensor[i];
         x->local = exchange_local_heads(x->heads, t->cells.ranks);
-        TRY(t->exchange->alloc(t->state, (size_t)(shape.seq_local * x->heads) * sizeof(float), "cells", (void **)&x->seq));
-        TRY(t->exchange->alloc(t->state, (size_t)(t->cells.seq * x->local) * sizeof(float), "cells", (void **)&x->head));
+        TRY(t->exchange->alloc(t->state, (size_t)shape.seq_local * (size_t)x->heads * sizeof(float), "cells",
+                               (void **)&x->seq));
+        TRY(t->exchange->alloc(t->state, (size_t)(t->cells.seq * x->local) * sizeof(float), "cells",
+                               (void **)&x->head));
         int first = comm_rank(env->world) * (int)shape.seq_local * x->heads;
         for (int c = 0; c < (int)shape.seq_local * x->heads; c++)
             x->seq[c] = (float)(first + c);
@@ -79,7 +84,8 @@ static enum status collect(struct bench_env *env, const float *cells, int n, int
     int ranks = comm_size(env->world);
     float *all = NULL;
     TRY(group_agree(env, mem_alloc((size_t)(n * ranks) * sizeof *all, "cells", (void **)&all)));
-    enum status status = boot_allgather(comm_boot(env->world), cells, (size_t)n * sizeof *cells, all, clock_deadline(BOOT_DEADLINE_US));
+    enum status status =
+        boot_allgather(comm_boot(env->world), cells, (size_t)n * sizeof *cells, all, clock_deadline(BOOT_DEADLINE_US));
     for (int i = 0; i < n * ranks && status == STATUS_OK; i++) {
         int label = (int)all[i];
         if (label < 0 || label >= known)
@@ -107,16 +113,23 @@ static enum status move(struct bench_env *env, struct trial *t, struct dev_queue
     struct exchange_tensor moved[EXCHANGE_TENSORS_MAX];
     for (int i = 0; i < 3; i++) { /* k and v alike */
         struct tensor *x = &t->tensor[i == 0 ? Q : KV];
-        moved[i] = (struct exchange_tensor){.seq = x->seq, .head = x->head, .heads = x->heads, .local = x->local, .count = x->local,
-                                            .dim = 1, .head_stride = x->local};
+        moved[i] = (struct exchange_tensor){.seq = x->seq,
+                                            .head = x->head,
+                                            .heads = x->heads,
+                                            .local = x->local,
+                                            .count = x->local,
+                                            .dim = 1,
+                                            .head_stride = x->local};
     }
     moved[2].count = 0; /* v would arrive where k does */
     TRY(collect_side(env, t, false, offsetof(struct tensor, before)));
     TRY(group_agree(env, t->exchange->run(t->state, EXCHANGE_TO_HEADS, moved, 3, queue)));
     TRY(collect_side(env, t, true, offsetof(struct tensor, after)));
     memset(t->tensor[Q].seq, 0, (size_t)(t->cells.seq / t->cells.ranks * t->cells.heads) * sizeof(float));
-    TRY(group_agree(env, t->exchange->run(t->state, EXCHANGE_TO_SEQ, moved, 1, queue))); /* the output is laid out as q */
-    return collect(env, t->tensor[Q].seq, t->cells.seq / t->cells.ranks * t->cells.heads, t->cells.seq * t->cells.heads, t->tensor[Q].back);
+    TRY(group_agree(env,
+                    t->exchange->run(t->state, EXCHANGE_TO_SEQ, moved, 1, queue))); /* the output is laid out as q */
+    return collect(env, t->tensor[Q].seq, t->cells.seq / t->cells.ranks * t->cells.heads, t->cells.seq * t->cells.heads,
+                   t->tensor[Q].back);
 }
 
 static enum status run_trial(struct bench_env *env, struct trial *t)
@@ -209,8 +222,11 @@ static enum status print(struct trial *t)
 {
     struct text out = {0};
     const struct tensor *q = &t->tensor[Q], *kv = &t->tensor[KV];
-    text_add(&out, "%d ranks, %d tokens, %d query heads, %d key/value heads. A cell says which rank\nholds that token (row) of that head "
-             "(column).\n", t->cells.ranks, t->cells.seq, t->cells.heads, t->cells.kv_heads);
+    text_add(&out,
+             "%d ranks, %d tokens, %d query heads, %d key/value heads. A cell says which rank\nholds that token (row) "
+             "of that head "
+             "(column).\n",
+             t->cells.ranks, t->cells.seq, t->cells.heads, t->cells.kv_heads);
     const struct block before[] = {block_of(t, Q, "q", q->before), block_of(t, KV, "kv", kv->before)};
     const struct block after[] = {block_of(t, Q, "q", q->after), block_of(t, KV, "kv", kv->after)};
     const struct block back = block_of(t, Q, "o", q->back);
@@ -247,11 +263,12 @@ static enum status print_document(struct cli *cli, const struct trial *t)
     struct json_envelope envelope = cli_envelope(cli);
     json_t *document = json_document("exchange", &envelope);
     const struct tensor *q = &t->tensor[Q], *kv = &t->tensor[KV];
-    json_t *body = json_pack("{s:i s:i s:i s:i s:s s:{s:o s:o} s:{s:o s:o} s:{s:o}}", "ranks", t->cells.ranks, "seq", t->cells.seq, "heads",
-                             t->cells.heads, "kv_heads", t->cells.kv_heads, "exchange", t->exchange->name, "before", "q",
-                             grid(t, q->before, t->cells.heads), "kv", grid(t, kv->before, t->cells.kv_heads), "after", "q",
-                             grid(t, q->after, t->cells.heads), "kv", grid(t, kv->after, t->cells.kv_heads), "back", "o",
-                             grid(t, q->back, t->cells.heads));
+    json_t *body =
+        json_pack("{s:i s:i s:i s:i s:s s:{s:o s:o} s:{s:o s:o} s:{s:o}}", "ranks", t->cells.ranks, "seq", t->cells.seq,
+                  "heads", t->cells.heads, "kv_heads", t->cells.kv_heads, "exchange", t->exchange->name, "before", "q",
+                  grid(t, q->before, t->cells.heads), "kv", grid(t, kv->before, t->cells.kv_heads), "after", "q",
+                  grid(t, q->after, t->cells.heads), "kv", grid(t, kv->after, t->cells.kv_heads), "back", "o",
+                  grid(t, q->back, t->cells.heads));
     if (document != NULL && body != NULL)
         json_object_update(document, body);
     json_decref(body);
@@ -270,7 +287,8 @@ static enum status root(struct ranks *ranks, void *arg)
 static enum status read_cells(struct cli *cli, struct cells *out)
 {
     int64_t ranks = 0, heads = 0, kv_heads = 0, seq = 0;
-    struct problem problem = {.batch = 1, .seq_fixed = true, .head_dim = 1, .dtype = DTYPE_FP32, .direction = PROBLEM_FORWARD};
+    struct problem problem = {
+        .batch = 1, .seq_fixed = true, .head_dim = 1, .dtype = DTYPE_FP32, .direction = PROBLEM_FORWARD};
     struct plan plan;
     TRY(opt_count(&cli->opts, "ranks", 1, RANKS_MAX, 4, &ranks));
     TRY(opt_count(&cli->opts, "heads", 1, HEADS_MAX, 8, &heads));
@@ -286,7 +304,8 @@ static enum status read_cells(struct cli *cli, struct cells *out)
     TRY(problem_check(&problem));
     struct verdict verdict = plan_check(&problem, &plan, DEV_CPU);
     if (!verdict_ok(&verdict))
-        return HINT(FAIL(STATUS_USAGE, "%s", verdict.why), "rule %s; `sptune help ulysses` says what is legal", rule_code(verdict.rule));
+        return HINT(FAIL(STATUS_USAGE, "%s", verdict.why), "rule %s; `sptune help ulysses` says what is legal",
+                    rule_code(verdict.rule));
     return STATUS_OK;
 }
 

@@ -1,4 +1,5 @@
-/* cli/explain_exchange.h -- `sptune explain exchange`: the real exchange on labelled cells, who holds which before and after. */
+/* cli/explain_exchange.h -- `sptune explain exchange`: the real exchange on labelled cells, who holds which before and
+ * after. */
 #ifndef SPTUNE_CLI_EXPLAIN_EXCHANGE_H
 #define SPTUNE_CLI_EXPLAIN_EXCHANGE_H
 

@@ -48,7 +48,8 @@ static char *join(int argc, char **argv)
 static bool follows(const struct verb *verb)
 {
     struct launch launch;
-    bool found = false, follower = verb->ranks && launch_detect(&launch, &found) == STATUS_OK && found && launch.rank > 0;
+    bool found = false,
+         follower = verb->ranks && launch_detect(&launch, &found) == STATUS_OK && found && launch.rank > 0;
     status_clear(); /* a wrong environment is said by the verb */
     return follower;
 }
@@ -69,7 +70,8 @@ static enum status prepare(struct cli *cli, int argc, char **argv)
     cli->json = opt_given(&cli->opts, "json");
     cli->jsonl = opt_given(&cli->opts, "jsonl");
     if (cli->json && cli->jsonl)
-        return HINT(FAIL(STATUS_USAGE, "--json and --jsonl contradict each other"), "one document, or one row per line: give one");
+        return HINT(FAIL(STATUS_USAGE, "--json and --jsonl contradict each other"),
+                    "one document, or one row per line: give one");
     int64_t seed = 1;
     int mode = PROGRESS_AUTO;
     TRY(opt_count(&cli->opts, "seed", 0, INT64_MAX, 1, &seed));
@@ -85,10 +87,11 @@ static enum status check_args(const struct cli *cli)
 {
     const struct verb *verb = cli->verb;
     if (cli->opts.nargs > verb->max_args)
-        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", cli->opts.args[verb->max_args]), "usage: sptune %s %s",
-                    verb->name, verb->usage);
+        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", cli->opts.args[verb->max_args]),
+                    "usage: sptune %s %s", verb->name, verb->usage);
     if (cli->opts.nargs < verb->min_args)
-        return HINT(FAIL(STATUS_USAGE, "sptune %s needs an argument", verb->name), "usage: sptune %s %s", verb->name, verb->usage);
+        return HINT(FAIL(STATUS_USAGE, "sptune %s needs an argument", verb->name), "usage: sptune %s %s", verb->name,
+                    verb->usage);
     return STATUS_OK;
 }
 

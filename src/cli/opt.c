@@ -27,7 +27,8 @@ static int collect(const struct opt *const *tables, struct option *longs, char *
     for (int t = 0; tables[t] != NULL; t++) {
         for (const struct opt *o = tables[t]; o->name != NULL && n < OPT_MAX - 1; o++, n++) {
             bool value = o->kind != OPT_FLAG;
-            longs[n] = (struct option){.name = o->name, .has_arg = value ? required_argument : no_argument, .val = LONG_FIRST + n};
+            longs[n] = (struct option){
+                .name = o->name, .has_arg = value ? required_argument : no_argument, .val = LONG_FIRST + n};
             names[n] = o->name;
             if (o->letter != 0) {
                 shorts[s++] = o->letter;
@@ -59,10 +60,13 @@ static enum status unknown(const char *verb, const char *word, const char *const
 /* `--model --seq 4k`: getopt would take --seq for a file's name. Who means that writes --model=--seq. */
 static enum status check_value(const struct opt_set *set, const struct opt *o, const char *word, const char *value)
 {
-    if (o->kind == OPT_FLAG || strncmp(value, "--", 2) != 0 || strchr(word, '=') != NULL || find(set->tables, value + 2, 0) == NULL)
+    if (o->kind == OPT_FLAG || strncmp(value, "--", 2) != 0 || strchr(word, '=') != NULL ||
+        find(set->tables, value + 2, 0) == NULL)
         return STATUS_OK;
-    return HINT(FAIL(STATUS_USAGE, "option --%s needs a value, but %s follows", o->name, value), "--%s %s; a value that looks like an "
-                "option is given as --%s=%s", o->name, o->arg, o->name, value);
+    return HINT(FAIL(STATUS_USAGE, "option --%s needs a value, but %s follows", o->name, value),
+                "--%s %s; a value that looks like an "
+                "option is given as --%s=%s",
+                o->name, o->arg, o->name, value);
 }
 
 static enum status keep(struct opt_set *set, const struct opt *o, const char *value)
@@ -120,10 +124,13 @@ enum status opt_parse(int argc, char **argv, const struct opt *const *tables, st
         if (c == 1) {
             TRY(keep_arg(out, optarg));
         } else {
-            const struct opt *o = c >= LONG_FIRST ? find(tables, names[c - LONG_FIRST], 0) : find(tables, NULL, (char)c);
+            const struct opt *o =
+                c >= LONG_FIRST ? find(tables, names[c - LONG_FIRST], 0) : find(tables, NULL, (char)c);
             size_t len = strlen(o->name);
-            if (c >= LONG_FIRST && (strncmp(argv[at] + 2, o->name, len) != 0 || (argv[at][2 + len] != '\0' && argv[at][2 + len] != '=')))
-                return unknown(argv[0], argv[at], names, nnames); /* getopt takes prefixes; scripts must not depend on them */
+            if (c >= LONG_FIRST &&
+                (strncmp(argv[at] + 2, o->name, len) != 0 || (argv[at][2 + len] != '\0' && argv[at][2 + len] != '=')))
+                return unknown(argv[0], argv[at], names,
+                               nnames); /* getopt takes prefixes; scripts must not depend on them */
             const char *value = optarg != NULL ? optarg : "";
             TRY(check_value(out, o, argv[at], value));
             TRY(keep(out, o, value));
@@ -158,7 +165,8 @@ int opt_values(const struct opt_set *set, const char *name, const char *out[OPT_
     return n;
 }
 
-enum status opt_count(const struct opt_set *set, const char *name, int64_t min, int64_t max, int64_t fallback, int64_t *out)
+enum status opt_count(const struct opt_set *set, const char *name, int64_t min, int64_t max, int64_t fallback,
+                      int64_t *out)
 {
     const char *text = opt_value(set, name);
     if (text == NULL) {
@@ -216,9 +224,12 @@ enum status opt_split(const char *text, char **storage, const char **out, int ma
     while (rest != NULL) {
         char *piece = strsep(&rest, ",");
         if (*piece == '\0' || *n == max) {
-            const char *problem = *text == '\0' ? "a value is missing" : *piece == '\0' ? "the list has an empty place" : "the list is too long";
+            const char *problem = *text == '\0'    ? "a value is missing"
+                                  : *piece == '\0' ? "the list has an empty place"
+                                                   : "the list is too long";
             free(*storage);
             *storage = NULL;
+            *n = 0;
             return HINT(FAIL(STATUS_USAGE, "%s", problem), "separate entries by single commas, at most %d", max);
         }
         out[(*n)++] = piece;
@@ -250,7 +261,8 @@ enum status opt_words(const struct opt_set *set, const char *name, const char *c
     return status;
 }
 
-enum status opt_word(const struct opt_set *set, const char *name, const char *const *words, int n, int fallback, int *out)
+enum status opt_word(const struct opt_set *set, const char *name, const char *const *words, int n, int fallback,
+                     int *out)
 {
     const char *text = opt_value(set, name);
     *out = fallback;
@@ -292,7 +304,8 @@ void opt_help(const struct opt *table, struct text *out)
         char left[64], letter[8] = "    ";
         if (o->letter != 0)
             text_print(letter, sizeof letter, "-%c, ", o->letter);
-        text_print(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
+        text_print(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->arg != NULL ? " " : "",
+                   o->arg != NULL ? o->arg : "");
         bool fits = (int)strlen(left) < INDENT;
         text_add(out, "%-*s", fits ? INDENT : 0, left);
         if (!fits)

@@ -1,7 +1,7 @@
 /* cli/opt.h -- one table of options per verb, over getopt_long: parsing, help text and "did you mean" come from it.
  *
- * Values stay text until a verb asks for them through a typed getter, which names the option in its message. An option given twice keeps the
- * last value, unless it is OPT_MANY.
+ * Values stay text until a verb asks for them through a typed getter, which names the option in its message. An option
+ * given twice keeps the last value, unless it is OPT_MANY.
  */
 #ifndef SPTUNE_CLI_OPT_H
 #define SPTUNE_CLI_OPT_H
@@ -42,14 +42,17 @@ const char *opt_value(const struct opt_set *set, const char *name); /* last valu
 int opt_values(const struct opt_set *set, const char *name, const char *out[OPT_MANY_MAX]);
 
 /* Typed getters: `fallback` when not given. */
-enum status opt_count(const struct opt_set *set, const char *name, int64_t min, int64_t max, int64_t fallback, int64_t *out);
+enum status opt_count(const struct opt_set *set, const char *name, int64_t min, int64_t max, int64_t fallback,
+                      int64_t *out);
 /* More than nothing, at most a year, in microseconds. */
 enum status opt_duration(const struct opt_set *set, const char *name, int64_t fallback_us, int64_t *out_us);
 /* Comma list of words from a fixed set; *mask has bit i for words[i]; 0 when not given. */
 enum status opt_words(const struct opt_set *set, const char *name, const char *const *words, int n, unsigned *mask);
 /* Index of one word of a fixed set; `fallback` when not given. */
-enum status opt_word(const struct opt_set *set, const char *name, const char *const *words, int n, int fallback, int *out);
-/* A word that is none of n: says so, with the nearest and all of them. `option` with its dashes, or what else was asked. */
+enum status opt_word(const struct opt_set *set, const char *name, const char *const *words, int n, int fallback,
+                     int *out);
+/* A word that is none of n: says so, with the nearest and all of them. `option` with its dashes, or what else was
+ * asked. */
 enum status opt_unknown(const char *option, const char *word, const char *const *words, size_t n);
 /* Split a comma list; borrowed pieces live in *storage (free it). */
 enum status opt_split(const char *text, char **storage, const char **out, int max, int *n);

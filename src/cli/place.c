@@ -12,7 +12,8 @@
 
 static enum status refuse(const char *path, const char *problem, const char *option)
 {
-    return HINT(WHERE(FAIL(STATUS_USAGE, "%s cannot be written: %s", path, problem), "%s", option), "give a place that can be written");
+    return HINT(WHERE(FAIL(STATUS_USAGE, "%s cannot be written: %s", path, problem), "%s", option),
+                "give a place that can be written");
 }
 
 /* An existing directory in which entries can be made. */

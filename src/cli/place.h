@@ -4,7 +4,8 @@
 
 #include "base/status.h"
 
-/* STATUS_USAGE naming the option when it cannot. A file's directory must be there; a directory is made later, with its parents. */
+/* STATUS_USAGE naming the option when it cannot. A file's directory must be there; a directory is made later, with its
+ * parents. */
 enum status place_check_file(const char *path, const char *option);
 enum status place_check_dir(const char *path, const char *option);
 

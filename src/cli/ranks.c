@@ -93,8 +93,8 @@ static enum status open_device(const struct job *job, const struct launch *launc
         return status;
     status_clear();
     if (job->topo->ngpus > 0 && launch->rank == 0)
-        log_warn("%s at %s is here, but no CUDA device answers in this build: measuring on the CPU", job->topo->gpus[0].name,
-                 job->topo->gpus[0].busid);
+        log_warn("%s at %s is here, but no CUDA device answers in this build: measuring on the CPU",
+                 job->topo->gpus[0].name, job->topo->gpus[0].busid);
     return dev_open(DEV_CPU, 0, out);
 }
 
@@ -138,8 +138,8 @@ static enum status hint_death(const struct job *job, enum status status)
     return HINT(status, "the kernel log tells an out-of-memory kill%s%s", kept[0] != '\0' ? "; " : "", kept);
 }
 
-/* A rank other than 0 that fails tells the others why, and rank 0 prints; one that cannot tell them prints itself. Statuses that all
- * ranks agreed on need no telling. */
+/* A rank other than 0 that fails tells the others why, and rank 0 prints; one that cannot tell them prints itself.
+ * Statuses that all ranks agreed on need no telling. */
 static void give_up(struct job *job, int rank, struct boot *boot, enum status status)
 {
     if (boot != NULL)
@@ -164,7 +164,8 @@ static int rank_main(const struct launch *launch, void *arg)
     if (status == STATUS_OK)
         status = root ? run_root(job, &ranks) : serve(&ranks);
     if (root)
-        report_end(job->cli, status == STATUS_PEER && status_last()->hint[0] == '\0' ? hint_death(job, status) : status);
+        report_end(job->cli,
+                   status == STATUS_PEER && status_last()->hint[0] == '\0' ? hint_death(job, status) : status);
     else if (status != STATUS_OK)
         give_up(job, launch->rank, ranks.boot, status);
     comm_close(ranks.env.world); /* bounded, whatever happened to the others */
@@ -180,9 +181,9 @@ static enum status died(const struct job *job, const struct launch_report *repor
     if (report->failed_rank < 0 && (report->signal == SIGINT || report->signal == SIGTERM))
         return FAIL(report->signal == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED, "stopped at once by %s",
                     report->signal == SIGINT ? "SIGINT" : "SIGTERM");
-    enum status status = report->signal != 0
-        ? FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank, report->signal, strsignal(report->signal))
-        : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
+    enum status status = report->signal != 0 ? FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank,
+                                                    report->signal, strsignal(report->signal))
+                                             : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
     return hint_death(job, status_rank(status, rank));
 }
 
@@ -203,8 +204,8 @@ static enum status fork_job(struct job *job)
     struct launch_report report = {.failed_rank = -1};
     char **slots = NULL;
     TRY(topo_cpu_slots(job->topo, job->options->n, &slots));
-    /* A rank is one CPU: BLAS threads of its own would steal the others'. Said before the fork it costs no rank a thread; the
-     * library would start its whole pool in each rank that says it there. */
+    /* A rank is one CPU: BLAS threads of its own would steal the others'. Said before the fork it costs no rank a
+     * thread; the library would start its whole pool in each rank that says it there. */
     gemm_set_threads(1);
     enum status status = fork_locked(job, slots, &report);
     topo_free_slots(slots, job->options->n);
@@ -216,7 +217,8 @@ static enum status fork_job(struct job *job)
     return STATUS_OK;
 }
 
-enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root, void *arg)
+enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root,
+                      void *arg)
 {
     struct launch launch;
     struct job job = {.cli = cli, .topo = topo, .options = options, .root = root, .arg = arg};
@@ -246,6 +248,14 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
     return STATUS_OK;
 }
 
+/* How many ranks there are when nobody says; *launch and *launched as detected. */
+static enum status find_ranks(const struct topo *topo, struct launch *launch, bool *launched, int64_t *out)
+{
+    TRY(launch_detect(launch, launched));
+    *out = *launched ? launch->size : topo->ngpus > 0 ? topo->ngpus : 2;
+    return STATUS_OK;
+}
+
 static enum status contradicts(const struct launch *launch, int64_t ranks)
 {
     return HINT(FAIL(STATUS_USAGE, "--ranks %lld contradicts the launcher: %s", (long long)ranks, launch->rule),
@@ -256,19 +266,16 @@ enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, 
 {
     const char *text = opt_value(&cli->opts, "ranks");
     struct launch launch;
-    bool found = false;
-    TRY(launch_detect(&launch, &found));
-    if (text != NULL) {
-        TRY(units_parse_list(text, "--ranks", 1, LAUNCH_RANKS_MAX, out, n));
-    } else {
-        *out = malloc(sizeof **out);
-        if (*out == NULL)
-            return FAIL(STATUS_NOMEM, "no memory for a list");
-        **out = found ? launch.size : topo->ngpus > 0 ? topo->ngpus : 2;
-        *n = 1;
-    }
-    if (found && (*n > 1 || **out != launch.size)) {
-        int64_t ranks = **out;
+    bool launched = false;
+    int64_t fallback = 0;
+    char word[24];
+    TRY(find_ranks(topo, &launch, &launched, &fallback));
+    text_print(word, sizeof word, "%lld", (long long)fallback);
+    TRY(units_parse_list(text != NULL ? text : word, "--ranks", 1, LAUNCH_RANKS_MAX, out, n));
+    for (int i = 0; launched && i < *n; i++) {
+        int64_t ranks = (*out)[i];
+        if (ranks == launch.size && *n == 1)
+            continue;
         free(*out);
         *out = NULL;
         return contradicts(&launch, ranks);
@@ -278,13 +285,10 @@ enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, 
 
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out)
 {
-    int64_t *list = NULL;
-    int n = 0;
-    TRY(ranks_list(cli, topo, &list, &n));
-    int64_t first = list[0];
-    free(list);
-    if (n > 1)
-        return HINT(FAIL(STATUS_USAGE, "--ranks takes one number here, not %d", n), "`bench` takes a list");
-    *out = first;
-    return STATUS_OK;
+    struct launch launch;
+    bool launched = false;
+    int64_t fallback = 0;
+    TRY(find_ranks(topo, &launch, &launched, &fallback));
+    TRY(opt_count(&cli->opts, "ranks", 1, LAUNCH_RANKS_MAX, fallback, out));
+    return launched && *out != launch.size ? contradicts(&launch, *out) : STATUS_OK;
 }

@@ -1,8 +1,9 @@
 /* cli/ranks.h -- start the ranks, put them to work, and end them.
  *
- * ranks_run forks n ranks (or joins the launcher around this process), binds them to CPUs from topo, opens bootstrap, device and
- * transport on each. Rank 0 runs `root`; the others wait in the serve loop: a table from mode to function, told by rank 0 through
- * ranks_tell. A failure on any rank ends the job with its message on rank 0; what rank 0 cannot say any more this process says.
+ * ranks_run forks n ranks (or joins the launcher around this process), binds them to CPUs from topo, opens bootstrap,
+ * device and transport on each. Rank 0 runs `root`; the others wait in the serve loop: a table from mode to function,
+ * told by rank 0 through ranks_tell. A failure on any rank ends the job with its message on rank 0; what rank 0 cannot
+ * say any more this process says.
  */
 #ifndef SPTUNE_CLI_RANKS_H
 #define SPTUNE_CLI_RANKS_H
@@ -23,8 +24,9 @@ struct ranks_options {
     const char *device;    /* "auto" "cpu" "cuda" */
     const char *transport; /* preferred UCX transport, NULL: best */
     int64_t lock_us;       /* how long to wait for another sptune that measures here; < 0: this one does not measure */
-    bool answers;          /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds; else it stops everything at once */
-    const char *kept;      /* what a rank's death leaves to the user, "" nothing: "--resume goes on" */
+    bool answers; /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds; else it stops everything at
+                     once */
+    const char *kept; /* what a rank's death leaves to the user, "" nothing: "--resume goes on" */
 };
 
 /* A mode of the serve loop. */
@@ -35,13 +37,15 @@ struct ranks_mode {
 extern const struct ranks_mode ranks_modes[]; /* ends with a NULL name */
 
 typedef enum status (*ranks_root)(struct ranks *ranks, void *arg);
-/* In the process that called it: STATUS_OK with cli->spoke and cli->exit_code set when rank 0 ended by itself (it has printed
- * everything), else what happened to the job. */
-enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root, void *arg);
+/* In the process that called it: STATUS_OK with cli->spoke and cli->exit_code set when rank 0 ended by itself (it has
+ * printed everything), else what happened to the job. */
+enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root,
+                      void *arg);
 enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
 /* --device and --transport. */
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
-/* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. The list form is of at least one entry, to be freed. */
+/* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. The list form is of at least one entry, to be
+ * freed. */
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out);
 enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, int *n);
 

@@ -17,7 +17,8 @@ enum log_level report_log_level(const struct cli *cli)
 static void print_line(const struct status_message *m, bool verbose)
 {
     struct text line = {0};
-    text_add(&line, "sptune: %s%s%s", m->where, m->where[0] != '\0' ? ": " : "", m->what[0] != '\0' ? m->what : status_text(m->code));
+    text_add(&line, "sptune: %s%s%s", m->where, m->where[0] != '\0' ? ": " : "",
+             m->what[0] != '\0' ? m->what : status_text(m->code));
     if (m->hint[0] != '\0')
         text_add(&line, "; %s", m->hint);
     if (verbose)

@@ -6,7 +6,8 @@
 #include "cli/cli.h"
 
 enum log_level report_log_level(const struct cli *cli);
-/* Print the thread's status message unless the status is OK. Under --json the document goes to stdout unless one was printed. */
+/* Print the thread's status message unless the status is OK. Under --json the document goes to stdout unless one was
+ * printed. */
 void report_end(struct cli *cli, enum status status);
 
 #endif

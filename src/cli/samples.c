@@ -50,7 +50,7 @@ static enum status split(const char *text, const struct export **format, const c
     *path = eq != NULL ? eq + 1 : "";
     const char *names[16];
     size_t n = 0;
-    for (; exports[n] != NULL && n < 16; n++)
+    for (; n < 16 && exports[n] != NULL; n++)
         names[n] = exports[n]->name;
     if (*format == NULL)
         return opt_unknown("--export FORMAT=FILE", name, names, n);
@@ -64,7 +64,7 @@ static enum status list_formats(struct cli *cli)
     enum { ITEMS = 32 };
     struct cli_item items[ITEMS];
     int n = 0;
-    for (; exports[n] != NULL && n < ITEMS; n++)
+    for (; n < ITEMS && exports[n] != NULL; n++)
         items[n] = (struct cli_item){exports[n]->name, exports[n]->about};
     return cli_print_list(cli, items, n);
 }

@@ -17,7 +17,8 @@ void samples_free(struct samples *samples);
 enum status samples_of_run(struct store *store, int64_t run, struct samples *out); /* every sample of a run, in order */
 /* --json: the document; else the table; then samples_export. */
 enum status samples_show(struct cli *cli, const struct samples *samples, const char *title);
-/* Are all --export values FORMAT=FILE with a known format and a place that can be written? Said before anything is measured.
+/* Are all --export values FORMAT=FILE with a known format and a place that can be written? Said before anything is
+ * measured.
  * `--export list` prints the formats: nothing else is then to be done. */
 enum status samples_check_exports(struct cli *cli, bool *listed);
 /* Every --export FORMAT=FILE. */

@@ -46,7 +46,8 @@ void session_close(struct bench_session *session)
 
 static bool is_work(const struct opt *opt)
 {
-    static const char *const besides[] = {"json", "jsonl", "quiet", "verbose", "progress", "export", "resume", "budget", "store", "name"};
+    static const char *const besides[] = {"json",   "jsonl",  "quiet",  "verbose", "progress",
+                                          "export", "resume", "budget", "store",   "name"};
     for (size_t i = 0; i < sizeof besides / sizeof besides[0]; i++)
         if (strcmp(besides[i], opt->name) == 0)
             return false;
@@ -61,7 +62,7 @@ static int by_text(const void *a, const void *b)
 /* The fact under which a run is remembered: a digest, because facts are short, of the work in any order of options. */
 static enum status work_of(const struct cli *cli, char fact[80])
 {
-    char *words[OPT_MANY_MAX], hex[65];
+    char *words[OPT_MANY_MAX] = {NULL}, hex[65];
     int n = 0;
     struct text all = {0};
     text_add(&all, "%s", cli->verb->name);
@@ -153,7 +154,7 @@ enum status session_lock(int64_t wait_us, int *out_fd)
             log_info("waiting: another sptune is measuring on this machine");
         said = true;
         if (status == STATUS_OK)
-            nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = 100000000L}, NULL);
         if (status == STATUS_OK)
             status = interrupt_status();
     }

@@ -14,15 +14,17 @@ struct sweep_axis {
     const char *option;
     unsigned subjects;
     bool variant;
-    bool words;             /* list of words, else of numbers */
+    bool words; /* list of words, else of numbers */
     int64_t min, max;
-    const char *fallback;   /* list taken when not given; NULL: the value of the base case stays */
+    const char *fallback; /* list taken when not given; NULL: the value of the base case stays */
     enum status (*set)(struct bench_case *c, int64_t number, const char *word);
 };
 
 const struct opt sweep_options[] = {
     {"sp", 0, OPT_VALUE, "LIST", "ranks per sequence [all ranks]"},
-    {"op", 0, OPT_VALUE, "LIST", "collective: alltoall, allgather, reduce_scatter, allreduce, sendrecv; exchange: whole, in, out, one [alltoall; whole]"},
+    {"op", 0, OPT_VALUE, "LIST",
+     "collective: alltoall, allgather, reduce_scatter, allreduce, sendrecv; exchange: whole, in, out, one [alltoall; "
+     "whole]"},
     {"bytes", 0, OPT_VALUE, "LIST", "collective: send bytes of one rank, own block included [64k..16M*4]"},
     {"heads", 0, OPT_VALUE, "LIST", "query heads [32]"},
     {"kv-heads", 0, OPT_VALUE, "LIST", "key/value heads [8]"},
@@ -46,12 +48,12 @@ const struct opt sweep_options[] = {
 };
 
 #define SET(name) static enum status set_##name(struct bench_case *c, int64_t number, const char *word)
-#define SET_NUMBER(name, field, type)                                                    \
-    SET(name)                                                                            \
-    {                                                                                    \
-        (void)word;                                                                      \
-        c->field = (type)number;                                                         \
-        return STATUS_OK;                                                                \
+#define SET_NUMBER(name, field, type)                                                                                  \
+    SET(name)                                                                                                          \
+    {                                                                                                                  \
+        (void)word;                                                                                                    \
+        c->field = (type)number;                                                                                       \
+        return STATUS_OK;                                                                                              \
     }
 SET_NUMBER(sp, plan.sp, int)
 SET_NUMBER(bytes, bytes, int64_t)
@@ -110,7 +112,7 @@ SET(attention)
     const char *names[NAMES];
     size_t n = 0;
     int i = (int)number;
-    for (; attentions[n] != NULL && n < NAMES; n++)
+    for (; n < NAMES && attentions[n] != NULL; n++)
         names[n] = attentions[n]->name;
     TRY(one_of("--attention", word, names, n, &i));
     text_print(c->plan.attention, sizeof c->plan.attention, "%s", word);
@@ -122,7 +124,7 @@ SET(exchange)
     const char *names[NAMES];
     size_t n = 0;
     int i = (int)number;
-    for (; exchanges[n] != NULL && n < NAMES; n++)
+    for (; n < NAMES && exchanges[n] != NULL; n++)
         names[n] = exchanges[n]->name;
     TRY(one_of("--exchange", word, names, n, &i));
     text_print(c->plan.exchange, sizeof c->plan.exchange, "%s", word);
@@ -198,7 +200,8 @@ static enum status refuse_foreign(struct cli *cli, const char *subject, unsigned
         for (size_t a = 0; a < sizeof axes / sizeof axes[0]; a++)
             known = known || (strcmp(axes[a].option, o->name) == 0 && (axes[a].subjects & bit) != 0);
         if (!known && opt_given(&cli->opts, o->name))
-            return HINT(FAIL(STATUS_USAGE, "bench %s has no --%s", subject, o->name), "leave it out, or bench another subject");
+            return HINT(FAIL(STATUS_USAGE, "bench %s has no --%s", subject, o->name),
+                        "leave it out, or bench another subject");
     }
     return STATUS_OK;
 }
@@ -225,8 +228,9 @@ static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, str
     out->naxes++;
     int *size = axis->variant ? &out->variants : &out->cells;
     if ((int64_t)*size * out->count[a] > (axis->variant ? BENCH_CASES_MAX : 100000))
-        return HINT(FAIL(STATUS_USAGE, "these lists make too many %s", axis->variant ? "variants of one cell" : "cells"),
-                    "give shorter lists");
+        return HINT(
+            FAIL(STATUS_USAGE, "these lists make too many %s", axis->variant ? "variants of one cell" : "cells"),
+            "give shorter lists");
     *size *= out->count[a];
     out->nvariants += axis->variant;
     return STATUS_OK;

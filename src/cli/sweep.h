@@ -1,6 +1,7 @@
 /* cli/sweep.h -- the product of `bench`'s lists: axes in one table, cells by odometer.
  *
- * Outer axes make cells; the variant axes (exchange, attention, chunks) make the cases of one cell, which are measured interleaved.
+ * Outer axes make cells; the variant axes (exchange, attention, chunks) make the cases of one cell, which are measured
+ * interleaved.
  */
 #ifndef SPTUNE_CLI_SWEEP_H
 #define SPTUNE_CLI_SWEEP_H
@@ -16,7 +17,7 @@ struct sweep {
     int naxes, nvariants; /* axes[0 .. naxes - nvariants) are outer, the rest variants */
     const struct sweep_axis *axes[SWEEP_AXES];
     int count[SWEEP_AXES];
-    int64_t *numbers[SWEEP_AXES];    /* owned, for number axes */
+    int64_t *numbers[SWEEP_AXES]; /* owned, for number axes */
     const char *words[SWEEP_AXES][32];
     char *storage[SWEEP_AXES];
     int cells, variants;

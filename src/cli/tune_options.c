@@ -53,10 +53,10 @@ enum status tune_list_plugins(struct cli *cli, bool *listed)
     int n = 0;
     const char *target = opt_value(&cli->opts, "target"), *emit = opt_value(&cli->opts, "emit");
     if (target != NULL && strcmp(target, "list") == 0)
-        for (; targets[n] != NULL && n < ITEMS; n++)
+        for (; n < ITEMS && targets[n] != NULL; n++)
             items[n] = (struct cli_item){targets[n]->name, targets[n]->runtime};
     else if (emit != NULL && strcmp(emit, "list") == 0)
-        for (; emits[n] != NULL && n < ITEMS; n++)
+        for (; n < ITEMS && emits[n] != NULL; n++)
             items[n] = (struct cli_item){emits[n]->name, emits[n]->about};
     *listed = n > 0;
     return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
@@ -71,7 +71,7 @@ static enum status read_target(struct cli *cli, struct tune_order *out)
         return STATUS_OK;
     const char *names[16];
     size_t n = 0;
-    for (; targets[n] != NULL && n < 16; n++)
+    for (; n < 16 && targets[n] != NULL; n++)
         names[n] = targets[n]->name;
     return opt_unknown("--target", name, names, n);
 }
@@ -88,7 +88,7 @@ static enum status read_emit(struct cli *cli, struct tune_order *out)
     TRY(WHERE(opt_split(text, &out->emit_storage, out->emit, TUNE_EMITS, &out->nemit), "--emit"));
     const char *names[16];
     size_t n = 0;
-    for (; emits[n] != NULL && n < 16; n++)
+    for (; n < 16 && emits[n] != NULL; n++)
         names[n] = emits[n]->name;
     for (int i = 0; i < out->nemit; i++)
         if (emit_find(out->emit[i]) == NULL)
@@ -101,12 +101,14 @@ static enum status read_lists(struct cli *cli, struct tune_order *out)
     const char *model = opt_value(&cli->opts, "model"), *heads = opt_value(&cli->opts, "heads");
     const char *kv = opt_value(&cli->opts, "kv-heads"), *seq = opt_value(&cli->opts, "seq");
     if ((model != NULL) == (heads != NULL))
-        return HINT(FAIL(STATUS_USAGE, model != NULL ? "--model and --heads contradict each other" : "tune needs --model or --heads"),
+        return HINT(FAIL(STATUS_USAGE,
+                         model != NULL ? "--model and --heads contradict each other" : "tune needs --model or --heads"),
                     "sptune tune --model llama-3-8b --seq 32k; `sptune model list` names shipped models");
     if (seq == NULL)
         return HINT(FAIL(STATUS_USAGE, "tune needs --seq"), "--seq 32k, or a list: --seq 8k..128k*2");
     if (model != NULL && (kv != NULL || opt_given(&cli->opts, "head-dim")))
-        return HINT(FAIL(STATUS_USAGE, "--kv-heads and --head-dim come from the model"), "leave them out, or give --heads instead of --model");
+        return HINT(FAIL(STATUS_USAGE, "--kv-heads and --head-dim come from the model"),
+                    "leave them out, or give --heads instead of --model");
     TRY(units_parse_list(seq, "--seq", 1, (int64_t)1 << 36, &out->seq, &out->nseq));
     out->nheads = 1;
     if (model != NULL)
@@ -124,7 +126,8 @@ static enum status name_cells(struct tune_order *out)
 {
     int64_t cells = (int64_t)out->nseq * out->nheads;
     if (cells > 512)
-        return HINT(FAIL(STATUS_USAGE, "%lld cells are too many for one command", (long long)cells), "give shorter lists");
+        return HINT(FAIL(STATUS_USAGE, "%lld cells are too many for one command", (long long)cells),
+                    "give shorter lists");
     out->ncells = (int)cells;
     out->cell_name = calloc((size_t)cells, sizeof *out->cell_name);
     if (out->cell_name == NULL)
@@ -192,7 +195,8 @@ void tune_free(struct tune_order *order)
 }
 
 /* Words of a searched field; `search` means all of them. Fills a list of enum values. */
-static enum status read_space(struct cli *cli, const char *name, const char *const *words, int n, int first, int *values, int *count)
+static enum status read_space(struct cli *cli, const char *name, const char *const *words, int n, int first,
+                              int *values, int *count)
 {
     const char *text = opt_value(&cli->opts, name);
     unsigned mask = 0;
@@ -249,7 +253,7 @@ static enum status read_search(struct cli *cli, struct request *out)
     static const char *const offload[] = {"none", "optimizer", "params"}, *const loss[] = {"plain", "tiled", "fused"};
     struct plan_space *space = &out->space;
     int values[8], n = 0;
-    int64_t sizes[PLAN_LIST_MAX];
+    int64_t sizes[PLAN_LIST_MAX] = {0};
     TRY(read_sizes(cli, "sp", 1 << 20, sizes, &n));
     space->nsp = n;
     for (int i = 0; i < n; i++)
@@ -287,8 +291,9 @@ static enum status read_batch(struct cli *cli, int64_t seq, int64_t *out_tokens)
     int64_t sequences = 0;
     TRY(units_parse_count(text, "--global-batch", 1, (int64_t)1 << 30, &sequences));
     if (sequences > ((int64_t)1 << 60) / seq)
-        return HINT(FAIL(STATUS_USAGE, "--global-batch of %lld sequences of %lld tokens is absurd", (long long)sequences,
-                         (long long)seq), "give fewer sequences");
+        return HINT(FAIL(STATUS_USAGE, "--global-batch of %lld sequences of %lld tokens is absurd",
+                         (long long)sequences, (long long)seq),
+                    "give fewer sequences");
     *out_tokens = sequences * seq;
     return STATUS_OK;
 }
@@ -318,7 +323,8 @@ static enum status read_limits(struct cli *cli, struct request *out)
     if (use != NULL)
         TRY(units_parse_percent(use, "--use-memory", &out->use_memory));
     if (out->use_memory <= 0)
-        return HINT(WHERE(FAIL(STATUS_USAGE, "%.40s leaves nothing to measure with", use), "--use-memory"), "as in 50%%");
+        return HINT(WHERE(FAIL(STATUS_USAGE, "%.40s leaves nothing to measure with", use), "--use-memory"),
+                    "as in 50%%");
     TRY(opt_word(&cli->opts, "objective", objectives, 2, 0, &objective));
     out->objective = (enum request_objective)objective;
     return STATUS_OK;
@@ -342,7 +348,8 @@ enum status tune_request(struct cli *cli, const struct tune_order *order, int ce
     out->model = order->model;
     if (order->from_heads) {
         int h = cell / order->nseq;
-        TRY(model_from_heads((int)order->heads[h], (int)order->kv_heads[order->nkv == 1 ? 0 : h], (int)order->head_dim, &out->model));
+        TRY(model_from_heads((int)order->heads[h], (int)order->kv_heads[order->nkv == 1 ? 0 : h], (int)order->head_dim,
+                             &out->model));
     }
     problem_from_model(&out->model, seq, out->world, &out->problem);
     const char *dtype = opt_value(&cli->opts, "dtype"), *docs = opt_value(&cli->opts, "docs");

@@ -18,12 +18,12 @@ struct tune_order {
     const char *emit[TUNE_EMITS];
     int nemit;
     char *emit_storage;
-    struct model model;         /* when --model */
+    struct model model; /* when --model */
     bool from_heads;
     int64_t *seq, *heads, *kv_heads; /* owned lists */
     int nseq, nheads, nkv;
     int64_t head_dim;
-    int ncells;                 /* nseq * nheads */
+    int ncells; /* nseq * nheads */
     char (*cell_name)[64];
 };
 

@@ -40,7 +40,7 @@ struct progress_page {
 
 struct order {
     const char *subject;
-    int64_t *ranks; /* list */
+    int64_t *ranks;  /* list */
     int nranks, job; /* which of them runs now */
     struct progress_page *page;
     struct bench_options options;
@@ -99,7 +99,8 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
     TRY(bench_measure(session, cases, sweep->variants, &options, samples, NULL));
     enum status status = STATUS_OK;
     for (int v = 0; v < sweep->variants; v++) {
-        bool cut_short = interrupt_pending() && samples[v].outcome == SAMPLE_WAIVED && samples[v].rule == RULE_BUDGET; /* not kept */
+        bool cut_short =
+            interrupt_pending() && samples[v].outcome == SAMPLE_WAIVED && samples[v].rule == RULE_BUDGET; /* not kept */
         if (status == STATUS_OK && ranks->cli->jsonl && !cut_short)
             status = print_row(ranks->cli, &samples[v]);
         sample_free(&samples[v]);
@@ -109,7 +110,8 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
 
 static bool same_way(const struct plan *a, const struct plan *b)
 {
-    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
+    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 &&
+           strcmp(a->attention, b->attention) == 0;
 }
 
 /* Every distinct way of computing among the legal cells is checked once, before anything is timed. */
@@ -129,7 +131,8 @@ static void add_way(struct ways *ways, const struct bench_case *c, const struct 
         ways->plans[ways->n++] = c->plan;
 }
 
-static enum status check_ways(struct bench_session *session, const struct sweep *sweep, uint64_t seed, struct ways *ways)
+static enum status check_ways(struct bench_session *session, const struct sweep *sweep, uint64_t seed,
+                              struct ways *ways)
 {
     struct bench_case cases[BENCH_CASES_MAX];
     for (int i = 0; i < sweep->cells; i++) {
@@ -201,13 +204,15 @@ static enum status judge(const struct samples *samples)
     if (failed > 0)
         return FAIL(STATUS_CHECK, "%d of %d rows failed, first: %s", failed, samples->n, first_failed->why);
     if (ok == 0 && first_waived != NULL)
-        return HINT(FAIL(first_waived->rule == RULE_TAINTED || first_waived->rule == RULE_BUDGET ? STATUS_NODATA : STATUS_USAGE,
-                         "no cell could run: %s", first_waived->why),
-                    "rule %s; every row says why it was waived", rule_code(first_waived->rule));
+        return HINT(
+            FAIL(first_waived->rule == RULE_TAINTED || first_waived->rule == RULE_BUDGET ? STATUS_NODATA : STATUS_USAGE,
+                 "no cell could run: %s", first_waived->why),
+            "rule %s; every row says why it was waived", rule_code(first_waived->rule));
     return ok > 0 ? STATUS_OK : FAIL(STATUS_NODATA, "nothing was measured");
 }
 
-static enum status finish(struct ranks *ranks, struct bench_session *session, const struct order *order, enum status how)
+static enum status finish(struct ranks *ranks, struct bench_session *session, const struct order *order,
+                          enum status how)
 {
     struct samples samples = {0};
     char title[64];
@@ -251,7 +256,7 @@ static enum status read_order(struct cli *cli, const struct topo *topo, struct o
     if (bench_subject_find(out->subject) == NULL) {
         const char *names[16];
         size_t n = 0;
-        for (; bench_subjects[n] != NULL && n < 16; n++)
+        for (; n < 16 && bench_subjects[n] != NULL; n++)
             names[n] = bench_subjects[n]->name;
         return opt_unknown("bench SUBJECT", out->subject, names, n);
     }
@@ -259,7 +264,7 @@ static enum status read_order(struct cli *cli, const struct topo *topo, struct o
     bench_options_effort(efforts[effort], &out->options);
     TRY(opt_count(&cli->opts, "samples", 10, 1000000, out->options.samples_max, &samples));
     TRY(opt_count(&cli->opts, "warmup", 1, 1000000, out->options.warmup, &warmup));
-    TRY(opt_duration(&cli->opts, "budget", 60 * 1000 * 1000, &out->budget_us));
+    TRY(opt_duration(&cli->opts, "budget", INT64_C(60) * 1000 * 1000, &out->budget_us));
     out->options.samples_max = (int)samples;
     if (out->options.samples_min > out->options.samples_max)
         out->options.samples_min = out->options.samples_max;
@@ -276,10 +281,10 @@ static enum status list_plugins(struct cli *cli, bool *listed)
     int n = 0;
     const char *exchange = opt_value(&cli->opts, "exchange"), *attention = opt_value(&cli->opts, "attention");
     if (exchange != NULL && strcmp(exchange, "list") == 0) {
-        for (; exchanges[n] != NULL && n < ITEMS; n++)
+        for (; n < ITEMS && exchanges[n] != NULL; n++)
             items[n] = (struct cli_item){exchanges[n]->name, exchanges[n]->about};
     } else if (attention != NULL && strcmp(attention, "list") == 0) {
-        for (; attentions[n] != NULL && n < ITEMS; n++) {
+        for (; n < ITEMS && attentions[n] != NULL; n++) {
             text_print(about[n], sizeof about[n], "on %s%s%s", dev_kind_name(attentions[n]->dev),
                        attentions[n]->stands_for[0] != '\0' ? ", stands for " : "", attentions[n]->stands_for);
             items[n] = (struct cli_item){attentions[n]->name, about[n]};
@@ -339,7 +344,8 @@ const struct verb verb_bench = {
     .name = "bench",
     .usage = "collective|exchange|attention|gemm|layer [lists]",
     .about = "time one part: collective, exchange, attention, gemm or layer; sweeping lists",
-    .help = "Lists and ranges (1k..64k*2) sweep their product. Every row is checked, measured as docs/measurement.md says, and kept "
+    .help = "Lists and ranges (1k..64k*2) sweep their product. Every row is checked, measured as docs/measurement.md "
+            "says, and kept "
             "in the store as it is measured.",
     .ranks = true,
     .tables = tables,

@@ -21,7 +21,8 @@ static const char *outcome_name(enum check_outcome outcome)
     return outcome == CHECK_PASSED ? "passed" : outcome == CHECK_FAILED ? "FAILED" : "waived";
 }
 
-static json_t *to_json(const struct check_report *report, int ranks, bool oversubscribed, const struct json_envelope *envelope)
+static json_t *to_json(const struct check_report *report, int ranks, bool oversubscribed,
+                       const struct json_envelope *envelope)
 {
     json_t *document = json_document("check", envelope), *rows = json_array();
     for (int i = 0; i < report->nrows; i++) {
@@ -60,8 +61,8 @@ static enum status print(const struct check_report *report, int64_t ranks, bool 
         opt_wrap(&out, r->why, WHY, WHY);
     }
     text_add(&out, "%lld ranks%s: %s problems in %d rows: %d passed, %d failed, %d waived\n", (long long)ranks,
-             oversubscribed ? " (oversubscribed)" : "", units_format_count(report->cases, cases), report->nrows, report->passed,
-             report->failed, report->waived);
+             oversubscribed ? " (oversubscribed)" : "", units_format_count(report->cases, cases), report->nrows,
+             report->passed, report->failed, report->waived);
     enum status status = text_status(&out);
     if (status == STATUS_OK)
         status = cli_print(text_get(&out));
@@ -95,7 +96,8 @@ static enum status root(struct ranks *ranks, void *arg)
     enum status status = check_run(&ranks->env, cli->seed, NULL, &report);
     struct json_envelope envelope = cli_envelope(cli);
     if (status == STATUS_OK)
-        status = cli->json ? cli_print_json(cli, to_json(&report, n, oversubscribed, &envelope)) : print(&report, n, oversubscribed);
+        status = cli->json ? cli_print_json(cli, to_json(&report, n, oversubscribed, &envelope))
+                           : print(&report, n, oversubscribed);
     if (status == STATUS_OK)
         status = verdict(&report);
     check_report_free(&report);
@@ -123,7 +125,8 @@ const struct verb verb_check = {
     .name = "check",
     .usage = "[--ranks N] [--device KIND] [--transport NAME]",
     .about = "correctness of every kernel, transport, exchange and plan",
-    .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double precision reference; "
+    .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double precision "
+            "reference; "
             "says what it covered and what was waived and why. Exit 1 when one fails.",
     .ranks = true,
     .tables = tables,

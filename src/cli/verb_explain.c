@@ -52,7 +52,8 @@ static enum status load(struct cli *cli, const char *ref, json_t **out)
     TRY(store_open(path, STORE_READ, &store));
     enum status status = store_resolve(store, ref, &run);
     if (status == STATUS_OK) {
-        status = HINT(store_document(store, run.id, "recommendation", out), "name a run of `tune`; `sptune results list` shows them");
+        status = HINT(store_document(store, run.id, "recommendation", out),
+                      "name a run of `tune`; `sptune results list` shows them");
         store_run_free(&run);
     }
     store_close(store);
@@ -64,7 +65,8 @@ static enum status refuse_foreign(struct cli *cli, const struct opt *table, cons
 {
     for (const struct opt *o = table; o->name != NULL; o++)
         if (opt_given(&cli->opts, o->name))
-            return HINT(FAIL(STATUS_USAGE, "--%s %s", o->name, why), "sptune explain REC, or sptune explain exchange --ranks 4");
+            return HINT(FAIL(STATUS_USAGE, "--%s %s", o->name, why),
+                        "sptune explain REC, or sptune explain exchange --ranks 4");
     return STATUS_OK;
 }
 
@@ -103,10 +105,13 @@ static const struct opt *const tables[] = {options, explain_exchange_options, NU
 
 const struct verb verb_explain = {
     .name = "explain",
-    .usage = "REC [TERM] [--why-not sp=P] [--what-if KEY=VALUE] | exchange [--ranks N] [--heads N] [--kv-heads N] [--seq S]",
+    .usage =
+        "REC [TERM] [--why-not sp=P] [--what-if KEY=VALUE] | exchange [--ranks N] [--heads N] [--kv-heads N] [--seq S]",
     .about = "derive any number of a recommendation, without measuring",
-    .help = "REC is a recommendation.json, the directory that tune wrote, or a run of the store (@last). TERM is a memory term, a "
-            "part of the step time or an assumption by name. `exchange` runs the real exchange on labelled cells and shows who holds "
+    .help = "REC is a recommendation.json, the directory that tune wrote, or a run of the store (@last). TERM is a "
+            "memory term, a "
+            "part of the step time or an assumption by name. `exchange` runs the real exchange on labelled cells and "
+            "shows who holds "
             "which token and head before and after.",
     .ranks = true,
     .tables = tables,

@@ -21,12 +21,12 @@ static enum status list(struct cli *cli)
     char about[ITEMS][80];
     const char *const *names = model_shipped();
     int n = 0;
-    for (; names[n] != NULL && n < ITEMS; n++) {
+    for (; n < ITEMS && names[n] != NULL; n++) {
         struct model m;
         char params[UNITS_BUF];
         TRY(model_load(names[n], &m));
-        text_print(about[n], sizeof about[n], "%s parameters, %d layers, %d/%d heads", units_format_count(m.params, params), m.layers,
-                   m.heads, m.kv_heads);
+        text_print(about[n], sizeof about[n], "%s parameters, %d layers, %d/%d heads",
+                   units_format_count(m.params, params), m.layers, m.heads, m.kv_heads);
         items[n] = (struct cli_item){names[n], about[n]};
     }
     return cli_print_list(cli, items, n);
@@ -40,14 +40,15 @@ static void describe(const struct model *m, struct text *out)
     if (m->experts > 0)
         text_add(out, "experts %d, %d per token, %s parameters active\n", m->experts, m->experts_per_token,
                  units_format_count(m->params_active, active));
-    text_add(out, "layers %d  hidden %lld  heads %d/%d kv  head_dim %d", m->layers, (long long)m->hidden, m->heads, m->kv_heads,
-             m->head_dim);
+    text_add(out, "layers %d  hidden %lld  heads %d/%d kv  head_dim %d", m->layers, (long long)m->hidden, m->heads,
+             m->kv_heads, m->head_dim);
     if (m->head_dim_v != m->head_dim)
         text_add(out, " (v %d)", m->head_dim_v);
-    text_add(out, "\nffn %lld%s  vocab %s%s\n", (long long)m->ffn, m->gated ? " gated" : "", units_format_count(m->vocab, vocab),
-             m->tied ? " tied" : "");
+    text_add(out, "\nffn %lld%s  vocab %s%s\n", (long long)m->ffn, m->gated ? " gated" : "",
+             units_format_count(m->vocab, vocab), m->tied ? " tied" : "");
     if (m->window > 0)
-        text_add(out, "window %s on %d of %d layers\n", units_format_count(m->window, window), m->window_layers, m->layers);
+        text_add(out, "window %s on %d of %d layers\n", units_format_count(m->window, window), m->window_layers,
+                 m->layers);
     if (m->max_positions > 0)
         text_add(out, "trained for %s positions\n", units_format_count(m->max_positions, seq));
 }
@@ -92,7 +93,8 @@ static void add_seq(json_t *document, const struct model *m, int64_t world, int6
     size_t i;
     json_t *row;
     json_object_set_new(document, "seq", json_integer(seq));
-    json_array_foreach(json_object_get(document, "sp"), i, row) {
+    json_array_foreach(json_object_get(document, "sp"), i, row)
+    {
         int sp = (int)json_integer_value(json_object_get(row, "size"));
         if (json_is_true(json_object_get(row, "ok")))
             json_object_set_new(row, "padded_seq", json_integer(padded(m, sp, world, seq)));
@@ -131,7 +133,8 @@ const struct verb verb_model = {
     .name = "model",
     .usage = "CONFIG [--world W] [--seq S] | list",
     .about = "what a config.json means: sizes, parameters, legal sp sizes",
-    .help = "CONFIG is a config.json, a directory that holds one, a shipped name (`sptune model list`) or the id of a model in "
+    .help = "CONFIG is a config.json, a directory that holds one, a shipped name (`sptune model list`) or the id of a "
+            "model in "
             "the local hub cache. Every size up to W is judged, with the reason.",
     .tables = tables,
     .min_args = 1,

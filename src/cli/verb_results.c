@@ -18,9 +18,9 @@ static const struct opt options[] = {
 static json_t *run_to_json(struct store_run *run)
 {
     text_clean(run->command);
-    return json_pack("{s:I s:s s:s s:s s:s s:s s:i s:i s:i s:b}", "run", (json_int_t)run->id, "name", run->name, "started",
-                     run->started, "verb", run->verb, "machine", run->machine, "command", run->command, "samples", run->samples,
-                     "failed", run->failed, "waived", run->waived, "finished", run->finished);
+    return json_pack("{s:I s:s s:s s:s s:s s:s s:i s:i s:i s:b}", "run", (json_int_t)run->id, "name", run->name,
+                     "started", run->started, "verb", run->verb, "machine", run->machine, "command", run->command,
+                     "samples", run->samples, "failed", run->failed, "waived", run->waived, "finished", run->finished);
 }
 
 /* What came after "sptune VERB ", whole or cut with dots. */
@@ -37,8 +37,9 @@ static void arguments_of(const struct store_run *run, char *cell, size_t size)
 
 static enum status list_table(const struct store_run *runs, int n)
 {
-    static const struct export_column columns[] = {{"run", true}, {"started", false}, {"verb", false}, {"state", false}, {"rows", true},
-                                                   {"failed", true}, {"waived", true}, {"name", false}, {"arguments", false}};
+    static const struct export_column columns[] = {{"run", true},    {"started", false}, {"verb", false},
+                                                   {"state", false}, {"rows", true},     {"failed", true},
+                                                   {"waived", true}, {"name", false},    {"arguments", false}};
     enum { COLUMNS = sizeof columns / sizeof columns[0], CELL = 128 };
     char(*text)[COLUMNS][CELL] = calloc((size_t)n + 1, sizeof *text);
     const char **cells = calloc((size_t)n * COLUMNS + 1, sizeof *cells);
@@ -100,7 +101,8 @@ static enum status show(struct cli *cli, struct store *store, const char *ref, b
     text_print(title, sizeof title, "run %lld, %s", (long long)run.id, run.started);
     enum status status = samples_of_run(store, run.id, &samples);
     if (status == STATUS_OK && samples.n == 0)
-        status = HINT(FAIL(STATUS_NODATA, "run %lld has no samples", (long long)run.id), "`sptune results list` shows the runs");
+        status = HINT(FAIL(STATUS_NODATA, "run %lld has no samples", (long long)run.id),
+                      "`sptune results list` shows the runs");
     else if (status == STATUS_OK)
         status = export_only && !cli->json ? samples_export(cli, &samples, title) : samples_show(cli, &samples, title);
     samples_free(&samples);
@@ -138,14 +140,16 @@ static enum status read_what(const struct cli *cli, enum what *out)
     if (which == WHATS)
         return opt_unknown("results", word, whats, WHATS);
     if (which == LIST && cli->opts.nargs > 1)
-        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", cli->opts.args[1]), "`sptune results show %.60s` shows a run",
-                    cli->opts.args[1]);
+        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", cli->opts.args[1]),
+                    "`sptune results show %.60s` shows a run", cli->opts.args[1]);
     if (which == FORGET && cli->opts.nargs < 2)
         return HINT(FAIL(STATUS_USAGE, "results forget needs a run"), "name it: sptune results forget 12");
     if (which == EXPORT && !opt_given(&cli->opts, "export"))
-        return HINT(FAIL(STATUS_USAGE, "results export needs --export FORMAT=FILE"), "sptune results export @last --export csv=out.csv");
+        return HINT(FAIL(STATUS_USAGE, "results export needs --export FORMAT=FILE"),
+                    "sptune results export @last --export csv=out.csv");
     if ((which == LIST || which == FORGET) && opt_given(&cli->opts, "export"))
-        return HINT(FAIL(STATUS_USAGE, "results %s has no --export", word), "sptune results export @last --export csv=out.csv");
+        return HINT(FAIL(STATUS_USAGE, "results %s has no --export", word),
+                    "sptune results export @last --export csv=out.csv");
     *out = (enum what)which;
     return STATUS_OK;
 }
@@ -174,7 +178,9 @@ static enum status run(struct cli *cli)
     TRY(read_what(cli, &what));
     TRY(open_store(cli, what, &store));
     const char *ref = cli->opts.nargs > 1 ? cli->opts.args[1] : "@last";
-    enum status status = what == LIST ? list(cli, store) : what == FORGET ? forget(cli, store, ref) : show(cli, store, ref, what == EXPORT);
+    enum status status = what == LIST     ? list(cli, store)
+                         : what == FORGET ? forget(cli, store, ref)
+                                          : show(cli, store, ref, what == EXPORT);
     store_close(store);
     return status;
 }
@@ -185,7 +191,8 @@ const struct verb verb_results = {
     .name = "results",
     .usage = "list | show [REF] | export [REF] --export F=FILE | forget REF",
     .about = "what was measured and kept",
-    .help = "Every sample is kept as it is measured. REF is a run's number or name, @last (the default) or @last~1. Reading never "
+    .help = "Every sample is kept as it is measured. REF is a run's number or name, @last (the default) or @last~1. "
+            "Reading never "
             "creates a store.",
     .tables = tables,
     .min_args = 1,

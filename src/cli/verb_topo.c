@@ -69,7 +69,8 @@ static enum status show_table(const struct topo *topo, int64_t sp, const int *or
         text_add(&screen, "rank order for sp=%lld:", (long long)sp);
         for (int i = 0; i < topo->ngpus; i++)
             text_add(&screen, " %d", order[i]);
-        text_add(&screen, "  (worst link inside a group: %s)\n", topo_link_name(topo_group_link(topo, order, topo->ngpus, (int)sp)));
+        text_add(&screen, "  (worst link inside a group: %s)\n",
+                 topo_link_name(topo_group_link(topo, order, topo->ngpus, (int)sp)));
     }
     enum status status = text_status(&screen);
     if (status == STATUS_OK)
@@ -114,7 +115,8 @@ const struct verb verb_topo = {
     .name = "topo",
     .usage = "[--from SOURCE] [--svg FILE] [--sp P]",
     .about = "hosts, NUMA nodes, devices, NICs and what joins them; islands and rank order",
-    .help = "What this machine is, or one described by `synth:...`. Islands are the sets of devices with the best links among "
+    .help = "What this machine is, or one described by `synth:...`. Islands are the sets of devices with the best "
+            "links among "
             "themselves; the rank order keeps sp groups inside them.",
     .tables = tables,
     .run = run,

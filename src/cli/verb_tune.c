@@ -18,7 +18,8 @@ struct order {
     const struct topo *topo;
 };
 
-static enum status write_list(struct cli *cli, const struct order *order, const struct recommendation *const *answers, int n)
+static enum status write_list(struct cli *cli, const struct order *order, const struct recommendation *const *answers,
+                              int n)
 {
     struct json_envelope envelope = cli_envelope(cli);
     json_t *document = recommend_list_to_json(answers, n, &envelope);
@@ -45,8 +46,10 @@ static enum status write_list(struct cli *cli, const struct order *order, const 
 
 static enum status emit_files(struct cli *cli, const struct order *order, struct recommendation *answer)
 {
-    struct emit_context context = {.dir = order->asked.out_dir, .force = opt_given(&cli->opts, "force"),
-                                   .envelope = cli_envelope(cli), .command = cli->command};
+    struct emit_context context = {.dir = order->asked.out_dir,
+                                   .force = opt_given(&cli->opts, "force"),
+                                   .envelope = cli_envelope(cli),
+                                   .command = cli->command};
     /* A plan that fits nowhere is written down, but no launcher gets files for it. */
     int n = answer->verdict == WORK_DOES_NOT_FIT ? 0 : order->asked.nemit;
     return emit_all(answer, order->asked.emit, n, &context);
@@ -60,7 +63,8 @@ static enum status print_one(struct cli *cli, const struct order *order, struct 
     if (document == NULL)
         return FAIL(STATUS_NOMEM, "no memory for the document");
     enum status status = session->store != NULL && session->run > 0
-        ? store_put_document(session->store, session->run, "recommendation", document) : STATUS_OK;
+                             ? store_put_document(session->store, session->run, "recommendation", document)
+                             : STATUS_OK;
     if (status == STATUS_OK && cli->json)
         status = cli_print_json(cli, json_incref(document));
     json_decref(document);
@@ -101,7 +105,8 @@ static void free_answers(struct recommendation **answers, int n)
     free(answers);
 }
 
-/* Every (heads, seq) cell in turn; a cell that has no legal plan is named and the others go on, unless it is the only one. */
+/* Every (heads, seq) cell in turn; a cell that has no legal plan is named and the others go on, unless it is the only
+ * one. */
 static enum status answer_all(struct cli *cli, struct order *order, struct bench_session *session,
                               struct recommendation **answers, int *n)
 {
@@ -136,7 +141,7 @@ static enum status answer_all(struct cli *cli, struct order *order, struct bench
 
 static enum status answer(struct cli *cli, struct order *order, struct bench_session *session)
 {
-    struct recommendation **answers = calloc((size_t)order->asked.ncells, sizeof *answers);
+    struct recommendation **answers = calloc((size_t)order->asked.ncells, sizeof(struct recommendation *));
     int n = 0;
     if (answers == NULL)
         return FAIL(STATUS_NOMEM, "no memory for the answers");
@@ -144,7 +149,7 @@ static enum status answer(struct cli *cli, struct order *order, struct bench_ses
     struct status_message message = *status_last();
     enum status status = found;
     if (found == STATUS_OK || found == STATUS_NOFIT) {
-        if (order->asked.ncells == 1)
+        if (order->asked.ncells == 1 && answers[0] != NULL)
             status = write_one(cli, order, session, answers[0]);
         else
             status = write_list(cli, order, (const struct recommendation *const *)answers, n);
@@ -190,14 +195,19 @@ static enum status with_ranks(struct cli *cli, struct order *order)
     struct tune_order *asked = &order->asked;
     int usable = topo_usable_cpus(order->topo);
     if (asked->device != DEV_CUDA && asked->ranks > usable && !opt_given(&cli->opts, "oversubscribe"))
-        return HINT(FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
-                    "use --ranks %d, or --oversubscribe to go on all the same", usable);
-    const struct ranks_options how = {.n = asked->ranks, .device = asked->device_word, .lock_us = asked->budget_us, .answers = true,
+        return HINT(
+            FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
+            "use --ranks %d, or --oversubscribe to go on all the same", usable);
+    const struct ranks_options how = {.n = asked->ranks,
+                                      .device = asked->device_word,
+                                      .lock_us = asked->budget_us,
+                                      .answers = true,
                                       .kept = "what was measured is kept, the same command goes on from there"};
     return ranks_run(cli, order->topo, &how, root, order);
 }
 
-/* Everything that can be refused is refused before the first rank starts. In a list a cell that makes no problem is only waived. */
+/* Everything that can be refused is refused before the first rank starts. In a list a cell that makes no problem is
+ * only waived. */
 static enum status try_requests(struct cli *cli, const struct order *order)
 {
     struct request *request = malloc(sizeof *request);
@@ -246,8 +256,10 @@ const struct verb verb_tune = {
     .name = "tune",
     .usage = "--model CONFIG --seq LIST [options]",
     .about = "measure what matters here and recommend sp_size, dp sizes and kernel",
-    .help = "Enumerates the plans that the target runtime executes, refuses by rule, estimates, measures the few that could win, "
-            "and chooses under memory and batch limits. Writes the configuration files to --out. Lists of lengths or heads give a "
+    .help = "Enumerates the plans that the target runtime executes, refuses by rule, estimates, measures the few that "
+            "could win, "
+            "and chooses under memory and batch limits. Writes the configuration files to --out. Lists of lengths or "
+            "heads give a "
             "table of the best plan per cell.",
     .ranks = true,
     .tables = tables,

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-extern const struct verb verb_topo, verb_model, verb_check, verb_bench, verb_tune, verb_explain, verb_results, verb_help;
+extern const struct verb verb_topo, verb_model, verb_check, verb_bench, verb_tune, verb_explain, verb_results,
+    verb_help;
 
 const struct verb *const verbs[] = {
     &verb_topo, &verb_model, &verb_check, &verb_bench, &verb_tune, &verb_explain, &verb_results, &verb_help, NULL,

@@ -52,11 +52,12 @@ static bool move_in(void)
     char map[64];
     if (unshare(flags) != 0) {
         snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
-        if (unshare(CLONE_NEWUSER | flags) != 0 || !put("/proc/self/setgroups", "deny") || !put("/proc/self/uid_map", map))
+        if (unshare(CLONE_NEWUSER | flags) != 0 || !put("/proc/self/setgroups", "deny") ||
+            !put("/proc/self/uid_map", map))
             return false;
     }
-    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777") == 0 &&
-           loopback_up();
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777") == 0 && loopback_up();
 }
 
 /* Half moved in would be worse than not at all: a child tries first. */
@@ -74,7 +75,8 @@ static bool can_move_in(void)
 int run_place(void **state)
 {
     (void)state;
-    static const char *const unset[] = {"SPTUNE_RANK", "SPTUNE_SIZE", "SPTUNE_ROOT", "SPTUNE_TOKEN", "HF_HOME", "HF_HUB_CACHE", "NO_COLOR"};
+    static const char *const unset[] = {"SPTUNE_RANK", "SPTUNE_SIZE",  "SPTUNE_ROOT", "SPTUNE_TOKEN",
+                                        "HF_HOME",     "HF_HUB_CACHE", "NO_COLOR"};
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)
         unsetenv(unset[i]);
     run_alone = can_move_in() && move_in();
@@ -123,7 +125,8 @@ void run_env(const char *name, const char *value)
 static int split(char *line, char **args)
 {
     int n = 0;
-    args[n++] = (char *)(uintptr_t) "sptune";
+    static char name[] = "sptune";
+    args[n++] = name;
     for (char *at = line; *at != '\0';) {
         at += strspn(at, " ");
         if (*at == '\0')
@@ -262,7 +265,8 @@ void run_do(struct run *run, const char *fmt, ...)
 void run_expect(const struct run *run, int code)
 {
     if (run->code != code)
-        fail_msg("exit %d (signal %d), expected %d\nstdout: %.2000s\nstderr: %.2000s", run->code, run->signal, code, run->out, run->err);
+        fail_msg("exit %d (signal %d), expected %d\nstdout: %.2000s\nstderr: %.2000s", run->code, run->signal, code,
+                 run->out, run->err);
 }
 
 void run_says(const char *text, const char *word)

@@ -29,7 +29,8 @@ static void test_product(void **state)
     json_t *rows = samples(&run, &document);
     assert_int_equal(json_array_size(rows), 2 * 2 * 3 * 2);
     int m = 0;
-    json_array_foreach(rows, at, row) {
+    json_array_foreach(rows, at, row)
+    {
         assert_string_equal(word(row, "outcome"), "ok");
         m += json_integer_value(json_object_get(json_object_get(row, "key"), "m")) == 16;
     }
@@ -41,9 +42,10 @@ static void test_product(void **state)
 static void test_every_subject(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k",
-                                        "exchange --op whole,in,out,one " SHAPE, "attention --direction fwd,bwd --docs fixed:20 " SHAPE,
-                                        "layer --direction fwd,bwd --chunks 1,2 " SHAPE, "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
+    static const char *const lines[] = {
+        "collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k",
+        "exchange --op whole,in,out,one " SHAPE, "attention --direction fwd,bwd --docs fixed:20 " SHAPE,
+        "layer --direction fwd,bwd --chunks 1,2 " SHAPE, "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
     static const int rows[] = {5, 4, 2, 4, 2};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
@@ -53,7 +55,8 @@ static void test_every_subject(void **state)
         run_expect(&run, 0);
         json_t *all = samples(&run, &document);
         assert_int_equal(json_array_size(all), rows[i]);
-        json_array_foreach(all, at, row) {
+        json_array_foreach(all, at, row)
+        {
             if (strcmp(word(row, "outcome"), "ok") != 0 || !json_is_true(json_object_get(row, "verified")))
                 fail_msg("%s: %s", lines[i], word(row, "why"));
             assert_true(json_array_size(json_object_get(row, "times_us")) > 0);
@@ -102,8 +105,9 @@ static void test_illegal_cells(void **state)
 static void test_absurd_cells(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"attention --seq 1024G", "exchange --seq 1024G --batch 1M --heads 65536 --kv-heads 65536",
-                                        "gemm --m 1024G --n 1024G --k 1024G", "collective --bytes 1024G", "layer --seq 1024G"};
+    static const char *const lines[] = {
+        "attention --seq 1024G", "exchange --seq 1024G --batch 1M --heads 65536 --kv-heads 65536",
+        "gemm --m 1024G --n 1024G --k 1024G", "collective --bytes 1024G", "layer --seq 1024G"};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
         run_do(&run, "bench %s --ranks 2 " SMALL, lines[i]);
@@ -127,7 +131,8 @@ static void test_oversubscribed(void **state)
     run_says(run.err, "3 ranks on 1 usable CPUs: rows are marked oversubscribed");
     json_t *rows = samples(&run, &document);
     assert_int_equal(json_array_size(rows), 3); /* all jobs of the list, in one document */
-    json_array_foreach(rows, at, row) {
+    json_array_foreach(rows, at, row)
+    {
         int ranks = (int)json_integer_value(json_object_get(json_object_get(row, "key"), "ranks"));
         json_t *conditions = json_object_get(row, "conditions");
         assert_int_equal(ranks, at + 1);
@@ -160,7 +165,8 @@ static void test_export(void **state)
 {
     (void)state;
     struct run run;
-    run_do(&run, "bench gemm --m 16 --n 16 --k 8,16,24 --ranks 2 " SMALL " --export csv=b.csv --export json=b.json --json");
+    run_do(&run,
+           "bench gemm --m 16 --n 16 --k 8,16,24 --ranks 2 " SMALL " --export csv=b.csv --export json=b.json --json");
     run_expect(&run, 0);
     json_decref(run_json(&run, "samples"));
     run_says(run.err, "wrote b.csv");
@@ -241,9 +247,15 @@ static void test_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_product),        cmocka_unit_test(test_every_subject), cmocka_unit_test(test_illegal_cells),
-        cmocka_unit_test(test_absurd_cells),   cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_export),         cmocka_unit_test(test_streams),       cmocka_unit_test(test_resume_without_cause),
+        cmocka_unit_test(test_product),
+        cmocka_unit_test(test_every_subject),
+        cmocka_unit_test(test_illegal_cells),
+        cmocka_unit_test(test_absurd_cells),
+        cmocka_unit_test(test_oversubscribed),
+        cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_export),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_resume_without_cause),
         cmocka_unit_test(test_name),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);

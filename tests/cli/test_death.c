@@ -1,5 +1,5 @@
-/* cli/test_death.c -- SIGKILL of a rank or of the supervisor at any moment: the others end, exit 4 names the rank, nothing stays, what
- * was measured is kept and --resume goes on. SPTUNE_SOAK=n makes n times as many runs.
+/* cli/test_death.c -- SIGKILL of a rank or of the supervisor at any moment: the others end, exit 4 names the rank,
+ * nothing stays, what was measured is kept and --resume goes on. SPTUNE_SOAK=n makes n times as many runs.
  */
 #include "base/rng.h"
 #include "cli/run.h"
@@ -10,7 +10,8 @@ enum { SUPERVISOR = -1, RUNS = 12 };
 
 static const char *const lines[] = {
     "bench layer --seq 64..4096+64 --heads 4 --kv-heads 2 --head-dim 32 --ranks 2 --budget 100s --progress none",
-    "tune --heads 14 --kv-heads 2 --head-dim 64 --seq 8k --ranks 2 --oversubscribe --effort full --budget 100s --progress none",
+    "tune --heads 14 --kv-heads 2 --head-dim 64 --seq 8k --ranks 2 --oversubscribe --effort full --budget 100s "
+    "--progress none",
     "check --ranks 2",
 };
 
@@ -77,7 +78,8 @@ static void test_resume(void **state)
     (void)state;
     enum { ROWS = 40 };
     for (int victim = SUPERVISOR; victim <= 1; victim++) {
-        static const char cells[] = "bench gemm --m 16 --n 16 --k 8..320+8 --samples 10 --ranks 2 --budget 100s --progress none";
+        static const char cells[] =
+            "bench gemm --m 16 --n 16 --k 8..320+8 --samples 10 --ranks 2 --budget 100s --progress none";
         struct run run;
         run_begin(&run, "%s --seed %d --jsonl", cells, victim + 5);
         assert_true(run_wait(&run, 1, "\n", 4));
@@ -106,8 +108,8 @@ static void test_resume(void **state)
     json_t *document = run_json(&run, "runs"), *row;
     size_t at;
     int whole = 0;
-    json_array_foreach(json_object_get(document, "runs"), at, row)
-        whole += json_integer_value(json_object_get(row, "samples")) == ROWS && json_is_true(json_object_get(row, "finished"));
+    json_array_foreach(json_object_get(document, "runs"), at, row) whole +=
+        json_integer_value(json_object_get(row, "samples")) == ROWS && json_is_true(json_object_get(row, "finished"));
     assert_int_equal(whole, 3); /* resumed into the run that was killed, not into a new one */
     json_decref(document);
     run_free(&run);

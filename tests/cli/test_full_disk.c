@@ -51,7 +51,8 @@ static int entries_but_filler(void)
 static void test_files(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"topo --svg small/t.svg", "results export --export csv=small/x.csv --export json=small/x.json"};
+    static const char *const lines[] = {"topo --svg small/t.svg",
+                                        "results export --export csv=small/x.csv --export json=small/x.json"};
     struct run run;
     small_disk();
     run_do(&run, "bench gemm --m 16 --n 16 --k 16 --ranks 2 --samples 100 -q");
@@ -92,7 +93,8 @@ static void test_full_while_measuring(void **state)
 {
     (void)state;
     enum { ROWS = 64 };
-    static const char cells[] = "bench gemm --m 8 --n 8 --k 8..512+8 --ranks 2 --samples 100 --warmup 1 --store small/s.db --progress none";
+    static const char cells[] =
+        "bench gemm --m 8 --n 8 --k 8..512+8 --ranks 2 --samples 100 --warmup 1 --store small/s.db --progress none";
     struct run run;
     small_disk();
     run_do(&run, "bench gemm --m 8 --n 8 --k 8 --ranks 2 --samples 10 --store small/s.db -q");
@@ -132,8 +134,11 @@ static void test_tune(void **state)
     small_disk();
     fill(0);
     for (int json = 0; json < 2; json++) {
-        run_do(&run, "tune --heads 4 --head-dim 32 --seq 256 --ranks 2 --device-memory 80GiB --oversubscribe --effort estimate --budget 30s "
-                     "--out small/out %s", json ? "--json" : "");
+        run_do(&run,
+               "tune --heads 4 --head-dim 32 --seq 256 --ranks 2 --device-memory 80GiB --oversubscribe --effort "
+               "estimate --budget 30s "
+               "--out small/out %s",
+               json ? "--json" : "");
         say_full(&run);
         assert_true(entries_but_filler() == 0 || temp_count(temp_path(&run_temp, "small/out")) == 0);
         if (json)
@@ -147,7 +152,8 @@ static void test_tune(void **state)
 static void test_stdout(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"help", "topo", "topo --json", "model llama-3-8b", "model list --json", "help units --json"};
+    static const char *const lines[] = {
+        "help", "topo", "topo --json", "model llama-3-8b", "model list --json", "help units --json"};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
         run_stdout = "/dev/full";
@@ -169,8 +175,10 @@ static int leave(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stdout), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_no_room_for_a_store), cmocka_unit_test(test_full_while_measuring),
+        cmocka_unit_test(test_stdout),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_no_room_for_a_store),
+        cmocka_unit_test(test_full_while_measuring),
         cmocka_unit_test(test_tune),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, leave);

@@ -99,9 +99,12 @@ static void test_version(void **state)
 static void test_lists(void **state)
 {
     (void)state;
-    static const char *const ways[][2] = {{"tune --target list", "accelerate"},         {"tune --emit list", "accelerate"},
-                                          {"bench exchange --exchange list", "packed"}, {"bench layer --attention list", "reference"},
-                                          {"bench gemm --export list", "csv"},          {"results export --export list", "svg"},
+    static const char *const ways[][2] = {{"tune --target list", "accelerate"},
+                                          {"tune --emit list", "accelerate"},
+                                          {"bench exchange --exchange list", "packed"},
+                                          {"bench layer --attention list", "reference"},
+                                          {"bench gemm --export list", "csv"},
+                                          {"results export --export list", "svg"},
                                           {"model list", "llama-3-8b"}};
     for (int i = 0; i < CHECK_COUNT(ways); i++) {
         struct run run;
@@ -115,8 +118,8 @@ static void test_lists(void **state)
         json_t *document = run_json(&run, "list"), *item;
         size_t at;
         bool found = false;
-        json_array_foreach(json_object_get(document, "items"), at, item)
-            found = found || strcmp(json_string_value(json_object_get(item, "name")), ways[i][1]) == 0;
+        json_array_foreach(json_object_get(document, "items"), at, item) found =
+            found || strcmp(json_string_value(json_object_get(item, "name")), ways[i][1]) == 0;
         assert_true(found);
         json_decref(document);
         run_free(&run);
@@ -137,7 +140,8 @@ static void test_did_you_mean(void **state)
         {"-q topo", "option -q stands before the verb", "sptune VERB [options]"},
         {"help unit", "no verb or topic 'unit'", "did you mean units?"},
         {"topo --frm synth:4xH100", "unknown option --frm", "did you mean --from?"},
-        {"topo --fro synth:4xH100", "unknown option --fro", "did you mean --from?"}, /* no prefixes: scripts would depend on them */
+        {"topo --fro synth:4xH100", "unknown option --fro",
+         "did you mean --from?"}, /* no prefixes: scripts would depend on them */
         {"tune --sequ=4k", "unknown option --sequ=4k", "did you mean --seq?"},
         {"topo -x", "unknown option -x", "sptune help topo"},
         {"topo -qx", "unknown option -x", "sptune help topo"},
@@ -173,10 +177,10 @@ static void test_did_you_mean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bare),    cmocka_unit_test(test_help_names_everything),
-        cmocka_unit_test(test_verbs),   cmocka_unit_test(test_topics),
-        cmocka_unit_test(test_json),    cmocka_unit_test(test_version),
-        cmocka_unit_test(test_lists),   cmocka_unit_test(test_did_you_mean),
+        cmocka_unit_test(test_bare),  cmocka_unit_test(test_help_names_everything),
+        cmocka_unit_test(test_verbs), cmocka_unit_test(test_topics),
+        cmocka_unit_test(test_json),  cmocka_unit_test(test_version),
+        cmocka_unit_test(test_lists), cmocka_unit_test(test_did_you_mean),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

@@ -1,4 +1,5 @@
-/* cli/test_interrupt.c -- SIGINT and SIGTERM: once ends with what is held, twice at once; another sptune that measures here. */
+/* cli/test_interrupt.c -- SIGINT and SIGTERM: once ends with what is held, twice at once; another sptune that measures
+ * here. */
 #include "cli/run.h"
 
 #include <signal.h>
@@ -7,7 +8,7 @@
 #include <sys/un.h>
 
 /* Many small cells, none of them slow: 60 rows. */
-#define ROWS 60
+#define ROWS  60
 #define CELLS "bench collective --bytes 64..3840+64 --samples 10 --ranks 2 --budget 100s"
 /* One iteration takes longer than any test. */
 #define SLOW "bench attention --seq 256k --heads 8 --kv-heads 8 --samples 10 --ranks 2 --budget 100s"
@@ -26,15 +27,16 @@ static bool finished(const char *ref)
     json_t *document = run_json(&run, "runs"), *row;
     size_t at;
     bool done = false;
-    json_array_foreach(json_object_get(document, "runs"), at, row)
-        if (strcmp(json_string_value(json_object_get(row, "name")), ref) == 0)
-            done = json_is_true(json_object_get(row, "finished"));
+    json_array_foreach(json_object_get(document, "runs"), at,
+                       row) if (strcmp(json_string_value(json_object_get(row, "name")), ref) == 0) done =
+        json_is_true(json_object_get(row, "finished"));
     json_decref(document);
     run_free(&run);
     return done;
 }
 
-/* Rows so far are printed and kept; --resume measures the rest into the same run, whatever form of output it asks for. */
+/* Rows so far are printed and kept; --resume measures the rest into the same run, whatever form of output it asks for.
+ */
 static void test_once(void **state)
 {
     (void)state;
@@ -107,7 +109,8 @@ static void test_twice(void **state)
         run_end(&run);
         run_expect(&run, 128 + sigs[i]);
         json_t *document = run_json(&run, "error");
-        assert_string_equal(json_string_value(json_object_get(document, "status")), i == 0 ? "interrupted" : "terminated");
+        assert_string_equal(json_string_value(json_object_get(document, "status")),
+                            i == 0 ? "interrupted" : "terminated");
         if (still)
             run_says(run.err, "stopped at once");
         json_decref(document);
@@ -120,7 +123,8 @@ static void test_twice(void **state)
 static void test_early(void **state)
 {
     (void)state;
-    static const char *const lines[] = {CELLS, "check --ranks 2", "tune --heads 4 --seq 1k --ranks 2 --oversubscribe --effort estimate"};
+    static const char *const lines[] = {CELLS, "check --ranks 2",
+                                        "tune --heads 4 --seq 1k --ranks 2 --oversubscribe --effort estimate"};
     for (int i = 0; i < 12; i++) {
         struct run run;
         run_begin(&run, "%s --json --progress none", lines[i % 3]);
@@ -150,7 +154,8 @@ static int hold_lock(void)
     memcpy(address.sun_path + 1, name, sizeof name - 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
-    while (bind(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + sizeof name)) != 0)
+    while (bind(fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + sizeof name)) !=
+           0)
         run_sleep_ms(50); /* without a namespace of its own: the machine's */
     return fd;
 }
@@ -232,10 +237,14 @@ static void test_two_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_once),        cmocka_unit_test(test_rows_shown_are_kept),
-        cmocka_unit_test(test_twice),       cmocka_unit_test(test_early),
-        cmocka_unit_test(test_busy),        cmocka_unit_test(test_waits_its_turn),
-        cmocka_unit_test(test_interrupted_while_waiting), cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_once),
+        cmocka_unit_test(test_rows_shown_are_kept),
+        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_early),
+        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_waits_its_turn),
+        cmocka_unit_test(test_interrupted_while_waiting),
+        cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

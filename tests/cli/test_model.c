@@ -7,10 +7,11 @@
 static void put_config(const char *name, int heads, int kv_heads)
 {
     char text[512];
-    snprintf(text, sizeof text,
-             "{\"model_type\": \"llama\", \"hidden_size\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
-             "\"num_hidden_layers\": 2, \"vocab_size\": 1000, \"intermediate_size\": 256}",
-             heads * 64, heads, kv_heads);
+    snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"llama\", \"hidden_size\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
+        "\"num_hidden_layers\": 2, \"vocab_size\": 1000, \"intermediate_size\": 256}",
+        heads * 64, heads, kv_heads);
     temp_put(&run_temp, name, text);
 }
 
@@ -27,7 +28,8 @@ static void accepts(const char *config, int world, const int *sizes)
     assert_int_equal(json_array_size(rows), world);
     size_t at;
     int n = 0;
-    json_array_foreach(rows, at, row) {
+    json_array_foreach(rows, at, row)
+    {
         char line[32];
         int size = (int)json_integer_value(json_object_get(row, "size"));
         bool ok = json_is_true(json_object_get(row, "ok")), expected = sizes[n] == size;
@@ -55,8 +57,10 @@ static void test_sizes_accepted(void **state)
     put_config("9-3.json", 9, 3);
     put_config("40-8.json", 40, 8);
     temp_put(&run_temp, "falcon/config.json",
-             "{\"model_type\": \"falcon\", \"hidden_size\": 4544, \"num_attention_heads\": 71, \"num_kv_heads\": 71, \"multi_query\": true, "
-             "\"new_decoder_architecture\": false, \"num_hidden_layers\": 32, \"vocab_size\": 65024, \"parallel_attn\": true, "
+             "{\"model_type\": \"falcon\", \"hidden_size\": 4544, \"num_attention_heads\": 71, \"num_kv_heads\": 71, "
+             "\"multi_query\": true, "
+             "\"new_decoder_architecture\": false, \"num_hidden_layers\": 32, \"vocab_size\": 65024, "
+             "\"parallel_attn\": true, "
              "\"bias\": false, \"alibi\": false}");
     accepts("28-4.json", 8, (const int[]){1, 2, 4, 0});
     accepts("9-3.json", 6, (const int[]){1, 3, 0});
@@ -128,7 +132,8 @@ static void test_every_shipped_model(void **state)
     run_expect(&list, 0);
     json_t *document = run_json(&list, "list"), *item;
     size_t at;
-    json_array_foreach(json_object_get(document, "items"), at, item) {
+    json_array_foreach(json_object_get(document, "items"), at, item)
+    {
         struct run run;
         run_do(&run, "model %s --world 64", json_string_value(json_object_get(item, "name")));
         run_expect(&run, 0);
@@ -148,8 +153,11 @@ static void test_every_shipped_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes_accepted),   cmocka_unit_test(test_parameters),          cmocka_unit_test(test_length),
-        cmocka_unit_test(test_replicated_heads), cmocka_unit_test(test_every_shipped_model),
+        cmocka_unit_test(test_sizes_accepted),
+        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_replicated_heads),
+        cmocka_unit_test(test_every_shipped_model),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

@@ -12,7 +12,8 @@ static void check_rows(const struct run *run, int ranks)
     int passed = 0, waived = 0;
     assert_int_equal(json_integer_value(json_object_get(document, "ranks")), ranks);
     assert_true(json_is_true(json_object_get(document, "oversubscribed")) == (ranks > 1));
-    json_array_foreach(json_object_get(document, "rows"), at, row) {
+    json_array_foreach(json_object_get(document, "rows"), at, row)
+    {
         const char *outcome = json_string_value(json_object_get(row, "outcome"));
         if (strcmp(outcome, "passed") == 0) {
             assert_true(json_integer_value(json_object_get(row, "cases")) > 0);
@@ -68,7 +69,9 @@ static void test_transports(void **state)
 /* Which ranks hold cell [token][head]; "0,1". */
 static void holders(json_t *document, const char *when, const char *tensor, size_t token, size_t head, char out[32])
 {
-    json_t *cell = json_array_get(json_array_get(json_object_get(json_object_get(document, when), tensor), token), head), *rank;
+    json_t *cell =
+               json_array_get(json_array_get(json_object_get(json_object_get(document, when), tensor), token), head),
+           *rank;
     size_t at;
     out[0] = '\0';
     json_array_foreach(cell, at, rank)
@@ -103,7 +106,8 @@ static void test_explain_exchange(void **state)
     }
     json_decref(document);
     run_free(&run);
-    static const char *const screens[] = {"", "--ranks 8 --heads 16 --kv-heads 16", "--ranks 8 --heads 8 --kv-heads 1", "--ranks 1 --seq 3"};
+    static const char *const screens[] = {"", "--ranks 8 --heads 16 --kv-heads 16", "--ranks 8 --heads 8 --kv-heads 1",
+                                          "--ranks 1 --seq 3"};
     for (int i = 0; i < CHECK_COUNT(screens); i++) {
         run_do(&run, "explain exchange %s", screens[i]);
         run_expect(&run, 0);
@@ -111,8 +115,10 @@ static void test_explain_exchange(void **state)
         run_fits(run.out, true);
         run_free(&run);
     }
-    static const char *const wrong[][2] = {{"--ranks 3", "8 query heads over 3 ranks leave 2 over"}, {"--seq 9", "8 and 12 would work"},
-                                           {"--ranks 9", "use 8 or less"}, {"--seq 65", "use 64 or less"},
+    static const char *const wrong[][2] = {{"--ranks 3", "8 query heads over 3 ranks leave 2 over"},
+                                           {"--seq 9", "8 and 12 would work"},
+                                           {"--ranks 9", "use 8 or less"},
+                                           {"--seq 65", "use 64 or less"},
                                            {"--why-not sp=2", "belongs to the explanation of a recommendation"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
         run_do(&run, "explain exchange %s", wrong[i][0]);
@@ -131,7 +137,8 @@ static int free_port(void)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
     socklen_t len = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0 && getsockname(fd, (struct sockaddr *)&address, &len) == 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&address, len) == 0 &&
+                getsockname(fd, (struct sockaddr *)&address, &len) == 0);
     close(fd);
     return ntohs(address.sin_port);
 }

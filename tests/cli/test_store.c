@@ -1,4 +1,5 @@
-/* cli/test_store.c -- verbs that read the store: none, empty, foreign, newer or closed to us; and what they do with a good one. */
+/* cli/test_store.c -- verbs that read the store: none, empty, foreign, newer or closed to us; and what they do with a
+ * good one. */
 #include "cli/run.h"
 
 #include <fcntl.h>
@@ -140,7 +141,8 @@ static void test_unreadable(void **state)
     pid_t pid = fork();
     if (pid == 0) {
         /* A user namespace may know no other user, and the program may lie where nobody else may look. */
-        if (setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0 || access(SPTUNE_PROGRAM, X_OK) != 0)
+        if (setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0 ||
+            access(SPTUNE_PROGRAM, X_OK) != 0)
             _exit(CANNOT);
         read_all("closed.db", 2, "usage", "cannot open the store");
         _exit(0);
@@ -269,10 +271,11 @@ static void test_exports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing),          cmocka_unit_test(test_empty),      cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_of_another_program), cmocka_unit_test(test_newer),    cmocka_unit_test(test_not_a_file),
-        cmocka_unit_test(test_unreadable),       cmocka_unit_test(test_list_show_forget),
-        cmocka_unit_test(test_wrong_words),      cmocka_unit_test(test_exports),
+        cmocka_unit_test(test_missing),     cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_garbage),     cmocka_unit_test(test_of_another_program),
+        cmocka_unit_test(test_newer),       cmocka_unit_test(test_not_a_file),
+        cmocka_unit_test(test_unreadable),  cmocka_unit_test(test_list_show_forget),
+        cmocka_unit_test(test_wrong_words), cmocka_unit_test(test_exports),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

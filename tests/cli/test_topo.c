@@ -65,8 +65,9 @@ static void test_rank_orders_differ(void **state)
 static void test_screens_fit(void **state)
 {
     (void)state;
-    static const char *const sources[] = {"synth:2x8xH200,nvlink=18,nic=8x400G", "synth:8xA100,nvlink=4,pairs=0-4,1-5,2-6,3-7,numa=2",
-                                          "synth:4xcpu", "synth:16x8xH100,nvlink=18,nic=8x400G,mem=80GiB,hostmem=2TiB,cpus=96"};
+    static const char *const sources[] = {"synth:2x8xH200,nvlink=18,nic=8x400G",
+                                          "synth:8xA100,nvlink=4,pairs=0-4,1-5,2-6,3-7,numa=2", "synth:4xcpu",
+                                          "synth:16x8xH100,nvlink=18,nic=8x400G,mem=80GiB,hostmem=2TiB,cpus=96"};
     for (int i = 0; i < CHECK_COUNT(sources); i++) {
         for (int ascii = 0; ascii < 2; ascii++) {
             struct run run;
@@ -106,8 +107,10 @@ static void test_picture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_machine), cmocka_unit_test(test_rank_orders_differ),
-        cmocka_unit_test(test_screens_fit),  cmocka_unit_test(test_picture),
+        cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_rank_orders_differ),
+        cmocka_unit_test(test_screens_fit),
+        cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

@@ -7,7 +7,7 @@
 #include <signal.h>
 
 #define MODEL "tune --model " CLI_DATA "/qwen2-0.5b.json --seq 4096 --ranks 2"
-#define FAST "--oversubscribe --effort estimate --budget 25s --progress none"
+#define FAST  "--oversubscribe --effort estimate --budget 25s --progress none"
 
 static json_t *recommend(const char *options, int code)
 {
@@ -28,9 +28,9 @@ static int64_t peak_of(json_t *document, int sp)
 {
     json_t *row;
     size_t at;
-    json_array_foreach(json_object_get(document, "candidates"), at, row)
-        if (json_integer_value(json_object_get(json_object_get(row, "plan"), "sp_size")) == sp)
-            return json_integer_value(json_object_get(row, "peak_bytes"));
+    json_array_foreach(json_object_get(document, "candidates"), at,
+                       row) if (json_integer_value(json_object_get(json_object_get(row, "plan"), "sp_size")) ==
+                                sp) return json_integer_value(json_object_get(row, "peak_bytes"));
     fail_msg("sp %d is no candidate", sp);
     return 0;
 }
@@ -47,7 +47,8 @@ static void test_sizes(void **state)
     json_t *batch = recommend(MODEL " --device-memory 80GiB --global-batch 4096tok " FAST, 0);
     assert_int_equal(size_of(batch, "sp_size"), 2);
     /* 80 % of it lies between the peaks */
-    snprintf(line, sizeof line, MODEL " --device-memory %lldKiB " FAST, (long long)((peak1 + peak2) / 2 * 10 / 8 / 1024));
+    snprintf(line, sizeof line, MODEL " --device-memory %lldKiB " FAST,
+             (long long)((peak1 + peak2) / 2 * 10 / 8 / 1024));
     json_t *memory = recommend(line, 0);
     assert_int_equal(size_of(memory, "sp_size"), 2);
     assert_string_equal(json_string_value(json_object_get(memory, "verdict")), "fits");
@@ -65,7 +66,8 @@ static void test_nothing_fits(void **state)
     assert_string_equal(json_string_value(json_object_get(document, "verdict")), "does_not_fit");
     assert_true(strlen(json_string_value(json_object_get(document, "fits_if"))) > 0);
     json_decref(document);
-    assert_int_equal(access(temp_path(&run_temp, "nofit/accelerate.yaml"), F_OK), -1); /* no files for a plan that does not fit */
+    assert_int_equal(access(temp_path(&run_temp, "nofit/accelerate.yaml"), F_OK),
+                     -1); /* no files for a plan that does not fit */
     run_do(&run, MODEL " --device-memory 1GiB --out nofit " FAST " -q");
     run_expect(&run, 1);
     run_says(run.err, "no plan fits");
@@ -102,7 +104,8 @@ static void append(const char *name, const char *text)
 static void test_files(void **state)
 {
     (void)state;
-    static const char *const names[] = {"accelerate.yaml", "ds_config.json", "train.py", "launch.sh", "recommendation.json"};
+    static const char *const names[] = {"accelerate.yaml", "ds_config.json", "train.py", "launch.sh",
+                                        "recommendation.json"};
     char path[64];
     struct run run;
     run_do(&run, MODEL " --device-memory 80GiB --out files " FAST " -q");
@@ -157,7 +160,8 @@ static void test_lists(void **state)
 {
     (void)state;
     struct run run;
-    run_do(&run, "tune --heads 4,5,8 --kv-heads 4,2,8 --head-dim 32 --seq 256,512 --ranks 2 --device-memory 80GiB --out lists " FAST " --json");
+    run_do(&run, "tune --heads 4,5,8 --kv-heads 4,2,8 --head-dim 32 --seq 256,512 --ranks 2 --device-memory 80GiB "
+                 "--out lists " FAST " --json");
     run_expect(&run, 0);
     run_says(run.err, "heads 5, seq 256: ");
     json_t *document = run_json(&run, "plans");
@@ -214,8 +218,10 @@ static void test_explain(void **state)
     }
     temp_put(&run_temp, "other.json", "{\"schema\": \"sptune.topo/1\"}");
     temp_put(&run_temp, "broken.json", "{\"plan\": \n }");
-    static const char *const wrong[][2] = {{"explain other.json", "this is no recommendation but 'sptune.topo/1'"}, {"explain broken.json", "broken.json line 2"},
-                                           {"explain nowhere.json", "nowhere.json"}, {"explain nobody", "no run is called 'nobody'"},
+    static const char *const wrong[][2] = {{"explain other.json", "this is no recommendation but 'sptune.topo/1'"},
+                                           {"explain broken.json", "broken.json line 2"},
+                                           {"explain nowhere.json", "nowhere.json"},
+                                           {"explain nobody", "no run is called 'nobody'"},
                                            {"explain .", "the directory that `tune` wrote"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
         run_do(&run, "%s", wrong[i][0]);
@@ -231,14 +237,16 @@ static void test_interrupted(void **state)
 {
     (void)state;
     struct run run;
-    run_begin(&run, MODEL " --device-memory 80GiB --oversubscribe --effort normal --budget 100s --out cut --json --progress none");
+    run_begin(&run, MODEL
+              " --device-memory 80GiB --oversubscribe --effort normal --budget 100s --out cut --json --progress none");
     assert_true(run_wait(&run, 2, "<-", 1));
     run_kill(&run, run.pid, SIGINT);
     run_end(&run);
     run_expect(&run, 130);
     json_t *document = run_json(&run, "recommendation");
     assert_true(json_is_true(json_object_get(document, "interrupted")));
-    assert_int_equal(size_of(document, "sp_size") * size_of(document, "dp_shard_size") * size_of(document, "dp_replicate_size"), 2);
+    assert_int_equal(
+        size_of(document, "sp_size") * size_of(document, "dp_shard_size") * size_of(document, "dp_replicate_size"), 2);
     json_decref(document);
     run_free(&run);
     run_nothing_left();
@@ -247,9 +255,9 @@ static void test_interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_nothing_fits), cmocka_unit_test(test_screen),  cmocka_unit_test(test_files),
-        cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists), cmocka_unit_test(test_replay), cmocka_unit_test(test_explain),
-        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_screen),
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_replay), cmocka_unit_test(test_explain),        cmocka_unit_test(test_interrupted),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }
