@@ -15,6 +15,8 @@
  */
 #include "kernels/attention_cpu_block.h"
 
+enum { PAIR = 2 * SIMD_FLOATS }; /* two vectors at a time hide the latency of max and add */
+
 struct forward {
     const struct attention_shape *shape;
     const struct attention_args *args;
@@ -59,7 +61,7 @@ static float softmax_row(float *s, int64_t n, struct attention_range seen, float
     for (int64_t j = seen.end; j < n; j++)
         s[j] = -INFINITY;
     simd high[2] = {simd_set(*max), simd_set(*max)}, total[2] = {simd_set(0.0f), simd_set(0.0f)};
-    for (int64_t j = 0; j < n; j += 2 * SIMD_FLOATS) {
+    for (int64_t j = 0; j < n; j += PAIR) {
         high[0] = simd_max(high[0], simd_load(s + j));
         high[1] = simd_max(high[1], simd_load(s + j + SIMD_FLOATS));
     }
@@ -68,7 +70,7 @@ static float softmax_row(float *s, int64_t n, struct attention_range seen, float
           : top > -FLT_MAX ? top
                            : -FLT_MAX; /* q . k beyond fp32: no inf - inf; a NaN shows in P */
     float alpha = exp2f((*max - top) * log2);
-    for (int64_t j = 0; j < n; j += 2 * SIMD_FLOATS)
+    for (int64_t j = 0; j < n; j += PAIR)
         for (int64_t h = 0; h < 2; h++) {
             float *at = s + j + h * SIMD_FLOATS;
             simd p = simd_exp2_minus((top - simd_load(at)) * log2);
