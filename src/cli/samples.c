@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/place.h"
+#include "cli/stamp.h"
 #include "results/export.h"
 
 #include <stdlib.h>
@@ -96,7 +97,9 @@ static enum status export_one(struct cli *cli, const struct samples *samples, co
     char *bytes = NULL;
     size_t len = 0;
     TRY(format->render(samples->rows, samples->n, &context, &bytes, &len));
-    enum status status = file_write(path, bytes, len);
+    enum status status = strcmp(format->name, "svg") == 0 ? stamp_svg(cli, &bytes, &len) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = file_write(path, bytes, len);
     free(bytes);
     if (status == STATUS_OK)
         log_info("wrote %s", path);

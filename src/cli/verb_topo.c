@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/place.h"
+#include "cli/stamp.h"
 #include "topo/topo.h"
 
 #include <stdlib.h>
@@ -16,11 +17,14 @@ static const struct opt options[] = {
     {0},
 };
 
-static enum status write_svg(const struct topo *topo, const char *path)
+static enum status write_svg(const struct cli *cli, const struct topo *topo, const char *path)
 {
     char *svg = NULL;
     TRY(topo_to_svg(topo, &svg));
-    enum status status = file_write(path, svg, strlen(svg));
+    size_t len = strlen(svg);
+    enum status status = stamp_svg(cli, &svg, &len);
+    if (status == STATUS_OK)
+        status = file_write(path, svg, len);
     free(svg);
     if (status == STATUS_OK)
         log_info("wrote %s", path);
@@ -102,7 +106,7 @@ static enum status run(struct cli *cli)
         TRY(place_check_file(svg, "--svg"));
     TRY(topo_open(from != NULL ? from : "local", &topo));
     memcpy(cli->machine, topo.fingerprint, sizeof cli->machine);
-    enum status status = svg != NULL ? write_svg(&topo, svg) : STATUS_OK;
+    enum status status = svg != NULL ? write_svg(cli, &topo, svg) : STATUS_OK;
     if (status == STATUS_OK)
         status = show(cli, &topo);
     topo_free(&topo);

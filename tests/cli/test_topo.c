@@ -85,7 +85,7 @@ static void test_picture(void **state)
 {
     (void)state;
     struct run run;
-    run_do(&run, "topo --from %s --svg t.svg", eight_pairs);
+    run_do(&run, "topo --from %s --svg t.svg --seed 7", eight_pairs);
     run_expect(&run, 0);
     run_says(run.err, "wrote t.svg");
     run_free(&run);
@@ -96,6 +96,8 @@ static void test_picture(void **state)
     assert_true(getdelim(&content, &room, '\0', file) > 500);
     run_says(content, "<svg");
     run_says(content, "</svg>");
+    run_says(content, "<metadata>sptune ");
+    run_says(content, " | seed 7 | sptune topo --from synth:8xH100"); /* where it came from */
     free(content);
     fclose(file);
     run_do(&run, "topo --from %s --svg t.svg -q", eight_pairs);

@@ -209,9 +209,26 @@ static void test_explain(void **state)
     for (int i = 0; i < CHECK_COUNT(refs); i++) {
         run_do(&run, "explain %s", refs[i]);
         run_expect(&run, 0);
-        run_says(run.out, "sp");
+        run_says(run.out, "USE  sp_size=");
+        run_fits(run.out, false);
         run_free(&run);
         run_do(&run, "explain %s --json", refs[i]);
+        run_expect(&run, 0);
+        json_decref(run_json(&run, "explanation"));
+        run_free(&run);
+    }
+    static const char *const questions[][2] = {{"states", "of device memory"},
+                                               {"gemm", "of the step"},
+                                               {"loss", "plain"},
+                                               {"--why-not sp=2", "sp 2"},
+                                               {"--what-if loss=fused", "loss=fused"}};
+    for (int i = 0; i < CHECK_COUNT(questions); i++) {
+        run_do(&run, "explain sptune-out %s", questions[i][0]);
+        run_expect(&run, 0);
+        run_says(run.out, questions[i][1]);
+        run_fits(run.out, false);
+        run_free(&run);
+        run_do(&run, "explain sptune-out %s --json", questions[i][0]);
         run_expect(&run, 0);
         json_decref(run_json(&run, "explanation"));
         run_free(&run);
@@ -221,6 +238,9 @@ static void test_explain(void **state)
     static const char *const wrong[][2] = {{"explain other.json", "this is no recommendation but 'sptune.topo/1'"},
                                            {"explain broken.json", "broken.json line 2"},
                                            {"explain nowhere.json", "nowhere.json"},
+                                           {"explain sptune-out satets", "there is no term 'satets'"},
+                                           {"explain sptune-out --why-not sp=x", "'x'"},
+                                           {"explain sptune-out --what-if colour=red", "does not know 'colour'"},
                                            {"explain nobody", "no run is called 'nobody'"},
                                            {"explain .", "the directory that `tune` wrote"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
