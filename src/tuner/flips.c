@@ -124,8 +124,8 @@ static int64_t room_for(int64_t bytes)
     return gib < 1 ? 1 : (int64_t)gib;
 }
 
-/* A faster plan that only memory keeps from being the answer. */
-static void more_memory(const struct search *search, struct recommendation *out)
+/* The fastest of those that only the memory of a device keeps from being the answer; NULL: none. */
+static const struct recommend_candidate *kept_out(const struct search *search, const struct recommendation *out)
 {
     const struct candidates *c = &search->candidates;
     const struct recommend_candidate *best = NULL;
@@ -136,8 +136,16 @@ static void more_memory(const struct search *search, struct recommendation *out)
             (best == NULL || row->loses_by < best->loses_by))
             best = row;
     }
-    double gain = best != NULL ? 1 / (1 + best->loses_by) - 1 : 0;
-    if (gain < gain_worth_saying || out->nflips == RECOMMEND_FLIPS || out->verdict == WORK_DOES_NOT_FIT)
+    return best;
+}
+
+static void more_memory(const struct search *search, struct recommendation *out)
+{
+    const struct recommend_candidate *best = kept_out(search, out);
+    if (best == NULL || out->nflips == RECOMMEND_FLIPS || out->verdict == WORK_DOES_NOT_FIT)
+        return;
+    double gain = 1 / (1 + best->loses_by) - 1;
+    if (gain < gain_worth_saying)
         return;
     struct recommend_flip *flip = &out->flips[out->nflips++];
     *flip = (struct recommend_flip){.then_plan = best->plan,

@@ -162,7 +162,7 @@ int parts_sp_here(const struct request *request, int sp)
         if (verdict_ok(&verdict))
             break;
     }
-    return here;
+    return here > 1 ? here : 1;
 }
 
 /* A shorter row: as many whole documents as fit, then a part of the next; a window that no longer limits anything goes.

@@ -46,12 +46,13 @@ enum status parts_price(const struct parts *parts, const struct pool *pool, stru
 {
     const struct part *first = NULL;
     *out = (struct price){0};
-    for (int i = 0; i < parts->n; i++) {
-        int sample = pool_find(pool, parts->item[i].key);
+    for (int i = 0; parts->item != NULL && i < parts->n; i++) {
+        const struct part *part = &parts->item[i];
+        int sample = pool_find(pool, part->key);
         if (sample >= 0)
-            TRY(add_term(&parts->item[i], sample, pool, out));
+            TRY(add_term(part, sample, pool, out));
         else if (first == NULL)
-            first = &parts->item[i];
+            first = part;
     }
     if (missing != NULL)
         *missing = first;

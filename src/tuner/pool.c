@@ -37,7 +37,7 @@ static enum status errors_fill(struct pool *pool)
         return FAIL(STATUS_NOMEM, "no memory for %d errors", POOL_ERRORS);
     for (int kind = 0; kind < POOL_ERRORS; kind++) {
         struct rng rng;
-        rng_seed(&rng, SEED, (uint64_t)(ERROR_STREAM + kind));
+        rng_seed(&rng, SEED, (uint64_t)ERROR_STREAM + (uint64_t)kind);
         for (int d = 0; d < POOL_DRAWS; d++)
             pool->errors[kind][d] = rng_normal(&rng);
     }

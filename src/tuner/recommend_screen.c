@@ -67,16 +67,15 @@ static const char *unit_of(const struct recommendation *rec)
 static void head(const struct recommendation *rec, struct text *out)
 {
     const struct request *r = &rec->request;
-    char params[32] = "", seq[UNITS_BUF], memory[UNITS_BUF], limit[48], name[61];
+    char params[32] = "", seq[UNITS_BUF], limit[UNITS_BUF], name[61];
     struct text all = {0};
     text_print(name, sizeof name, "%s", r->model.name);
     text_clean(name);
     if (r->model.params > 0)
         text_print(params, sizeof params, " %.3g B", (double)r->model.params * 1e-9);
-    text_print(limit, sizeof limit, "%s", units_format_bytes((double)r->device_memory_bytes, memory));
     line(out, "%s%s %d/%d heads | seq %s | %d x %s %s | target %s", name, params, r->model.heads, r->model.kv_heads,
-         units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", limit,
-         r->target->runtime);
+         units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU",
+         units_format_bytes((double)r->device_memory_bytes, limit), r->target->runtime);
     for (int i = 0; i < r->nassumptions; i++)
         text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
     if (all.len > 0 || r->global_batch_tokens == 0)

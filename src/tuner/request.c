@@ -111,7 +111,7 @@ static enum status take_classes(struct request *request)
 {
     request->space.nattention = 0;
     if (request->nclasses == 0)
-        for (int i = 0; request->target->classes[i] != NULL && i < PLAN_LIST_MAX; i++)
+        for (int i = 0; i < PLAN_LIST_MAX && request->target->classes[i] != NULL; i++)
             text_print(request->classes[request->nclasses++], PLAN_NAME, "%s", request->target->classes[i]);
     for (int i = 0; i < request->nclasses; i++)
         TRY(take_class(request, request->classes[i]));

@@ -72,10 +72,10 @@ enum status search_check(struct search *search, const struct candidates *c)
         if (again)
             continue;
         status = mem_grow((void **)&seen, &cap, (size_t)n + 1, sizeof *seen);
-        if (status == STATUS_OK)
+        if (status == STATUS_OK) {
             seen[n++] = plan;
-        if (status == STATUS_OK)
             status = check_one(search, &plan);
+        }
     }
     free(seen);
     return status;
