@@ -96,6 +96,7 @@ static void put_plan(struct text *out, const struct accelerate_facts *facts)
     put_text(out, "attention", facts->class);
     put_text(out, "loss", plan_loss_name(plan->loss));
     put_text(out, "checkpointing", plan_checkpointing_name(plan->checkpointing));
+    put_text(out, "predicted_on", dev_kind_name(facts->recommendation->request.dev));
     text_add(out, "    \"predicted_step_s\": %.6g,\n", chosen->time.step_us * 1e-6);
     text_add(out, "    \"predicted_peak_gib\": %.4g,\n}\n", (double)chosen->memory.peak_bytes / 1073741824.0);
 }

@@ -13,6 +13,7 @@ micro_batch x accumulate x world / P sequences; with --tokens-per-step the accum
 import argparse
 import json
 import math
+import os
 import sys
 import sysconfig
 import time
@@ -62,12 +63,11 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=PLAN["model"], help="model directory or hub id [%(default)s]")
+    parser.add_argument("--model", default=None, help="model directory or hub id [the planned one]")
     parser.add_argument(
         "--random-init",
         action="store_true",
-        default=PLAN["weights"] == "random",
-        help="start from random weights of the planned shape instead of loading --model",
+        help="start from random weights of the planned shape, as without --model when the plan names no weights",
     )
     parser.add_argument(
         "--data",
@@ -85,6 +85,9 @@ def parse_arguments():
     parser.add_argument("--cpu", action="store_true", help="try it without a GPU: gloo and DeepSpeed's CPU device")
     parser.add_argument("--save", default=None, metavar="DIR", help="write the trained model here")
     arguments = parser.parse_args()
+    if arguments.model is None:
+        arguments.model = PLAN["model"]
+        arguments.random_init = arguments.random_init or PLAN["weights"] == "random"
     if arguments.tokenizer is None and not arguments.random_init:
         arguments.tokenizer = arguments.model
     return arguments
@@ -392,7 +395,7 @@ def main():
     tokens = PLAN["micro_batch"] * PLAN["seq"] * steps * PLAN["world"] // PLAN["sp_size"]
     accelerator.print(
         f"{parameters:,} parameters, {'random weights' if arguments.random_init else arguments.model}; "
-        f"{tokens:,} tokens a step; predicted {PLAN['predicted_step_s']:.3g} s, {PLAN['predicted_peak_gib']:.3g} GiB"
+        f"{tokens:,} tokens a step; predicted {PLAN['predicted_step_s']:.3g} s on {PLAN['predicted_on']}, {PLAN['predicted_peak_gib']:.3g} GiB"
     )
     batches = forever(loader)
     for step in range(arguments.steps):
@@ -412,6 +415,9 @@ def main():
     accelerator.end_training()
     if dist.is_initialized():
         dist.destroy_process_group()
+    if arguments.cpu:  # Gloo's threads live on, and one that frees a tensor while Python ends aborts the process
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def absent():
     return missing if os.environ.get("PYTHONPATH", "").find("torch_standin") < 0 else ["torch", *missing]
 
 
-def train(case):
-    """[(loss, gradient norm)] of two steps."""
-    arguments = ["--steps", "2"] + ([] if has_gpus(case.world) else ["--cpu"])
+def train(case, *more, count=2):
+    """[(loss, gradient norm)] of the steps."""
+    arguments = ["--steps", str(count), *more] + ([] if has_gpus(case.world) else ["--cpu"])
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -49,7 +49,7 @@ def train(case):
     }
     done = subprocess.run([case.file("launch.sh"), *arguments], env=environment, capture_output=True, text=True)
     steps = [(float(loss), float(norm)) for loss, norm in STEP.findall(done.stdout)]
-    if len(steps) != 2:
+    if done.returncode != 0 or len(steps) != count:
         raise AssertionError(f"{case.name}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return steps
 
@@ -92,6 +92,16 @@ class Training(unittest.TestCase):
             "w4-sp2-z3-plain",
             "w4-sp4-z3-plain",
         )
+
+    def test_saved_weights(self):
+        """--model DIR starts from the weights that --save DIR wrote, under another split and stage too."""
+        with tempfile.TemporaryDirectory(prefix="sptune-test-") as saved:
+            steps = train(self.cases["w2-sp2-z3-plain"], "--save", saved, "--lr", "1e-2", "--warmup", "0", count=4)
+            self.assertLess(steps[-1][0], steps[0][0] - 0.5)
+            goes_on = [train(self.cases[name], "--model", saved, count=1)[0] for name in ("w2-sp2-z3-plain", "w1-sp1-z2-plain")]
+        self.assertLess(goes_on[0][0], steps[0][0] - 0.5)
+        self.assertAlmostEqual(goes_on[0][0], goes_on[1][0], delta=2e-4)
+        self.assertAlmostEqual(goes_on[0][1] / goes_on[1][1], 1, delta=2e-3)
 
     def test_zero_1_and_2(self):
         self.compare("w1-sp1-z2-plain", "w2-sp2-z2-plain", "w2-sp2-z1-tiled", "w4-sp2-z2-plain")
