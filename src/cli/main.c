@@ -7,12 +7,14 @@
 #include "comm/launch.h"
 #include "tuner/emit_quote.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static enum status unknown_verb(const char *word)
 {
@@ -114,8 +116,20 @@ static enum status run(struct cli *cli, int argc, char **argv)
     return cli->verb->run(cli);
 }
 
+/* `sptune ... >&-`: the next file or socket would become stdout, and be printed into. Reading only, so that printing
+ * still fails. */
+static void keep_standard_descriptors(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        continue;
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_descriptors();
     setlocale(LC_CTYPE, "");
     signal(SIGPIPE, SIG_IGN);
     static struct cli_said alone;

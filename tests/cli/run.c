@@ -146,12 +146,14 @@ static int split(char *line, char **args)
 static _Noreturn void become(char **args, int out, int err)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (run_stdout != NULL)
+    if (run_stdout != NULL && run_stdout[0] != '\0')
         out = open(run_stdout, O_WRONLY);
     if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0 || chdir(run_temp.dir) != 0)
         _exit(126);
     int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
+    if (run_stdout != NULL && run_stdout[0] == '\0')
+        close(STDOUT_FILENO);
     execv(SPTUNE_PROGRAM, args);
     _exit(127);
 }

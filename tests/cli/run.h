@@ -29,7 +29,7 @@ struct run {
 
 extern struct temp run_temp;   /* the directory of this test program */
 extern bool run_alone;         /* in namespaces of its own */
-extern const char *run_stdout; /* where stdout of the runs that follow goes, NULL: to run.out */
+extern const char *run_stdout; /* where stdout of the runs that follow goes; NULL: to run.out, "": it is closed */
 int run_place(void **state);   /* cmocka group set-up and tear-down */
 int run_leave(void **state);
 

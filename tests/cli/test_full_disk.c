@@ -166,6 +166,26 @@ static void test_stdout(void **state)
     }
 }
 
+/* No file and no socket takes the place of a stdout that is closed. */
+static void test_closed_stdout(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"help", "topo --json",
+                                        "bench gemm --m 16 --n 16 --k 16 --ranks 2 --samples 10 -q"};
+    struct run run;
+    for (int i = 0; i < CHECK_COUNT(lines); i++) {
+        run_stdout = "";
+        run_do(&run, "%s", lines[i]);
+        run_stdout = NULL;
+        run_expect(&run, 4);
+        run_says(run.err, "cannot write to stdout");
+        run_free(&run);
+    }
+    run_do(&run, "results show"); /* the row is there, and the store is whole */
+    run_expect(&run, 0);
+    run_free(&run);
+}
+
 static int leave(void **state)
 {
     umount(temp_path(&run_temp, "small"));
@@ -176,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stdout),
+        cmocka_unit_test(test_closed_stdout),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_no_room_for_a_store),
         cmocka_unit_test(test_full_while_measuring),

@@ -226,6 +226,26 @@ static void test_list_show_forget(void **state)
     run_free(&run);
 }
 
+/* Without --store and SPTUNE_STORE: the user's data directory, made when something is measured and not before. */
+static void test_default_place(void **state)
+{
+    (void)state;
+    struct run run;
+    run_env("SPTUNE_STORE", NULL);
+    run_do(&run, "results list");
+    run_expect(&run, 3);
+    run_says(run.err, "data/sptune/results.db");
+    run_free(&run);
+    assert_int_not_equal(access(temp_path(&run_temp, "data"), F_OK), 0);
+    run_do(&run, "bench gemm --m 16 --n 16 --k 16 --ranks 1 --samples 10 -q");
+    run_free(&run);
+    run_do(&run, "results list");
+    run_env("SPTUNE_STORE", temp_path(&run_temp, "store.db"));
+    run_expect(&run, 0);
+    run_free(&run);
+    assert_int_equal(access(temp_path(&run_temp, "data/sptune/results.db"), R_OK), 0);
+}
+
 static void test_wrong_words(void **state)
 {
     (void)state;
@@ -275,7 +295,8 @@ int main(void)
         cmocka_unit_test(test_garbage),     cmocka_unit_test(test_of_another_program),
         cmocka_unit_test(test_newer),       cmocka_unit_test(test_not_a_file),
         cmocka_unit_test(test_unreadable),  cmocka_unit_test(test_list_show_forget),
-        cmocka_unit_test(test_wrong_words), cmocka_unit_test(test_exports),
+        cmocka_unit_test(test_wrong_words), cmocka_unit_test(test_default_place),
+        cmocka_unit_test(test_exports),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }
