@@ -24,7 +24,8 @@ struct transport_xfer {
 
 struct transport {
     const char *name; /* "ucx" */
-    /* Collective over the bootstrap. `prefer` narrows the transports of the library ("shm", "tcp"), NULL lets it choose. */
+    /* Collective over the bootstrap. `prefer` narrows the transports of the library ("shm", "tcp"; UCX also "posix", "sysv",
+     * "cma"), NULL lets it choose. */
     enum status (*open)(struct boot *boot, struct dev *dev, const char *prefer, void **state);
     void (*close)(void *state); /* collective in the good case, safe alone after a failure; accepts NULL */
     /* What really carries data, for the row: "ucx posix shm", "ucx tcp". Borrowed. */

@@ -1,9 +1,10 @@
 /* comm/transport_ucx.c -- UCX tagged messages: choose what carries them, connect, name it, take it down.
  *
  * Candidates are tried in order until one works on every rank: POSIX shared memory, System V shared memory, tcp. What
- * is in use is read from an endpoint after messages have really passed over it. Endpoints over shared memory have no
- * error handling (asking for it makes UCX fall back to tcp without a word); a dead peer is noticed by the bootstrap.
- * Those over tcp report it themselves.
+ * is in use is read from an endpoint after messages have really passed over it. Endpoints have no error handling: asking
+ * for it makes UCX leave shared memory without a word, and over tcp UCX 1.13 now and then asserts in it. A dead peer is
+ * noticed by the bootstrap. Reading from other processes (cma) is for those who ask for it: it is no faster than shared
+ * memory where we measured, and when a peer dies in the middle of it, UCX ends this process too.
  */
 #include "comm/transport_ucx.h"
 #include "base/clock.h"
@@ -21,49 +22,53 @@ struct candidate {
     const char *name;
     const char *tls;     /* UCX_TLS; NULL: whatever the environment and UCX say */
     const char *devices; /* UCX_NET_DEVICES, unless the user set it */
-    bool watch_peers;
 };
 
 /* ---- which ways to try ---- */
 
-static const struct candidate posix_cma = {"POSIX shared memory", "posix,cma,self", NULL, false};
-static const struct candidate posix_only = {"POSIX shared memory", "posix,self", NULL, false};
-static const struct candidate sysv_cma = {"System V shared memory", "sysv,cma,self", NULL, false};
-static const struct candidate sysv_only = {"System V shared memory", "sysv,self", NULL, false};
-static const struct candidate tcp_local = {"tcp", "tcp,self", "lo", true};
-static const struct candidate tcp_any = {"tcp", "tcp,self", NULL, true};
-static const struct candidate by_user = {"what UCX_TLS says", NULL, NULL, false};
-static const struct candidate by_ucx = {"UCX's own choice", NULL, NULL, false};
+static const struct candidate posix = {"POSIX shared memory", "posix,self", NULL};
+static const struct candidate sysv = {"System V shared memory", "sysv,self", NULL};
+static const struct candidate cma = {"reading from other processes", "posix,cma,self", NULL};
+static const struct candidate tcp_local = {"tcp", "tcp,self", "lo"};
+static const struct candidate tcp_any = {"tcp", "tcp,self", NULL};
+static const struct candidate by_user = {"what UCX_TLS says", NULL, NULL};
+static const struct candidate by_ucx = {"UCX's own choice", "^cma", NULL};
 
 enum { CANDIDATES = 4 };
 
+static bool wants(const char *prefer, const char *name)
+{
+    return !prefer || strcmp(prefer, name) == 0;
+}
+
 static int choose(const struct ucx_paths *paths, const char *prefer, const struct candidate *out[CANDIDATES])
 {
-    const bool any = !prefer;
-    const bool shm = any || strcmp(prefer, "shm") == 0;
+    const bool shm = wants(prefer, "shm");
     int n = 0;
-    if (any && getenv("UCX_TLS")) {
+    if (!prefer && getenv("UCX_TLS")) {
         out[n++] = &by_user;
         return n;
     }
-    if ((shm || strcmp(prefer, "posix") == 0) && paths->posix)
-        out[n++] = paths->cma ? &posix_cma : &posix_only;
-    if ((shm || strcmp(prefer, "sysv") == 0) && paths->sysv)
-        out[n++] = paths->cma ? &sysv_cma : &sysv_only;
-    if (any && !paths->one_host)
+    if (paths->posix && (shm || wants(prefer, "posix")))
+        out[n++] = &posix;
+    if (paths->sysv && (shm || wants(prefer, "sysv")))
+        out[n++] = &sysv;
+    if (paths->posix && paths->cma && prefer && wants(prefer, "cma"))
+        out[n++] = &cma;
+    if (!prefer && !paths->one_host)
         out[n++] = &by_ucx;
-    if (any || strcmp(prefer, "tcp") == 0)
+    if (wants(prefer, "tcp"))
         out[n++] = paths->one_host ? &tcp_local : &tcp_any;
     return n;
 }
 
 static enum status check_prefer(const char *prefer)
 {
-    static const char *const known[] = {"shm", "posix", "sysv", "tcp"};
+    static const char *const known[] = {"shm", "posix", "sysv", "cma", "tcp"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (!prefer || strcmp(prefer, known[i]) == 0)
+        if (wants(prefer, known[i]))
             return STATUS_OK;
-    return HINT(FAIL(STATUS_USAGE, "UCX cannot be narrowed to '%s'", prefer), "shm, posix, sysv or tcp");
+    return HINT(FAIL(STATUS_USAGE, "UCX cannot be narrowed to '%s'", prefer), "shm, posix, sysv, cma or tcp");
 }
 
 /* ---- context, worker, addresses ---- */
@@ -142,24 +147,13 @@ static enum status exchange_addresses(struct ucx *ucx)
 
 /* ---- endpoints ---- */
 
-static void on_peer_failure(void *arg, ucp_ep_h ep, ucs_status_t code)
-{
-    struct ucx *ucx = arg;
-    (void)code;
-    for (int r = 0; !ucx->closing && ucx->dead_peer < 0 && r < ucx->size; r++)
-        if (ucx->ep[r] == ep)
-            ucx->dead_peer = r;
-}
-
 enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out)
 {
     if (!ucx->ep[peer]) {
         const ucp_ep_params_t params = {
-            .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER,
+            .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
             .address = (const ucp_address_t *)ucx->address[peer],
-            .err_mode = ucx->watch_peers ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
-            .err_handler = {.cb = on_peer_failure, .arg = ucx},
+            .err_mode = UCP_ERR_HANDLING_MODE_NONE,
         };
         TRY(status_rank(explain(ucx, ucx->api->ucp_ep_create(ucx->worker, &params, &ucx->ep[peer]), "connecting"),
                         peer));
@@ -256,20 +250,15 @@ static bool finish(struct ucx *ucx, ucs_status_ptr_t request)
 /* Close what others may still talk to only when all are done with it. True when they were, and nothing is left. */
 static bool disconnect(struct ucx *ucx)
 {
-    const ucp_request_param_t flush = {0};
-    const ucp_request_param_t close = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = ucx->watch_peers ? UCP_EP_CLOSE_FLAG_FORCE : 0,
-    };
+    const ucp_request_param_t plain = {0};
     int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
-    if (!finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &flush)) ||
+    if (!finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &plain)) ||
         boot_barrier(ucx->boot, deadline_ns) != STATUS_OK)
         return false;
-    ucx->closing = true;
     bool closed = true;
     for (int r = 0; r < ucx->size; r++) {
         if (ucx->ep[r])
-            closed = finish(ucx, ucx->api->ucp_ep_close_nbx(ucx->ep[r], &close)) && closed;
+            closed = finish(ucx, ucx->api->ucp_ep_close_nbx(ucx->ep[r], &plain)) && closed;
         ucx->ep[r] = NULL;
     }
     return boot_barrier(ucx->boot, deadline_ns) == STATUS_OK && closed;
@@ -311,7 +300,6 @@ int __lsan_is_turned_off(void)
 /* Worker, context and endpoints, so that another candidate can be tried. */
 static void take_down(struct ucx *ucx, bool clean)
 {
-    ucx->closing = true;
     if (ucx->worker && !clean)
         abandon(ucx);
     if (ucx->worker)
@@ -324,17 +312,27 @@ static void take_down(struct ucx *ucx, bool clean)
         ucx->ep[r] = NULL;
     free(ucx->addresses);
     ucx->addresses = NULL;
-    ucx->closing = ucx->broken = false;
-    ucx->dead_peer = -1;
+    ucx->broken = false;
     ucx->pending = 0;
 }
 
 static enum status try_candidate(struct ucx *ucx, const struct candidate *candidate)
 {
-    ucx->watch_peers = candidate->watch_peers;
     TRY(agree(ucx, open_worker(ucx, candidate)));
     TRY(exchange_addresses(ucx));
     return agree(ucx, probe(ucx));
+}
+
+/* Only a `prefer` can leave nothing to try. */
+static enum status nothing_fits(const struct ucx_paths *paths, const char *prefer)
+{
+    const char *why = paths->why;
+    if (paths->one_host && strcmp(prefer, "sysv") == 0)
+        why = "a rank cannot attach another one's segment";
+    if (paths->one_host && strcmp(prefer, "cma") == 0 && !paths->cma)
+        why = "process_vm_readv is not allowed between them";
+    return HINT(FAIL(STATUS_ABSENT, "%s does not work between these ranks: %s", prefer, why),
+                "leave the choice open, or use tcp");
 }
 
 static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, const char *prefer)
@@ -343,8 +341,7 @@ static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, c
     int n = choose(paths, prefer, candidates);
     if (paths->why[0] && n > 0)
         log_info("ucx: %s; trying %s", paths->why, candidates[0]->name);
-    enum status status =
-        HINT(FAIL(STATUS_ABSENT, "these ranks share no memory: %s", paths->why), "leave the choice to UCX, or use tcp");
+    enum status status = n > 0 ? STATUS_OK : nothing_fits(paths, prefer);
     for (int i = 0; i < n; i++) {
         status = try_candidate(ucx, candidates[i]);
         if (status == STATUS_OK || job_is_over(ucx))
@@ -402,7 +399,6 @@ static enum status create(struct boot *boot, struct dev *dev, struct ucx **out)
     ucx->dev = dev;
     ucx->rank = boot_rank(boot);
     ucx->size = boot_size(boot);
-    ucx->dead_peer = -1;
     ucx->ep = calloc((size_t)ucx->size, sizeof(ucp_ep_h));
     ucx->address = calloc((size_t)ucx->size, sizeof(char *));
     ucx->address_bytes = calloc((size_t)ucx->size, sizeof(size_t));

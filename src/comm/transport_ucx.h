@@ -81,10 +81,7 @@ struct ucx { /* the state of an open transport */
     char **address; /* of each rank's worker, into `addresses` */
     size_t *address_bytes;
     char *addresses;
-    ucp_ep_h *ep;     /* created at first use */
-    bool watch_peers; /* endpoints report the death of their peer (tcp); shared memory never does */
-    int dead_peer;    /* rank whose endpoint broke, -1 none */
-    bool closing;
+    ucp_ep_h *ep; /* created at first use */
     struct ucx_slot *slots;
     size_t slots_cap;
     int pending;

@@ -211,8 +211,6 @@ static enum status wait_all(struct ucx *ucx, int count, int64_t deadline_ns)
         } else {
             ucx_relax(&idle);
         }
-        if (ucx->dead_peer >= 0)
-            return await_verdict(ucx, ucx->dead_peer, "it was closed");
         if (looks % CLOCK_EVERY && idle.looks < SPINS)
             continue;
         TRY(boot_poll(ucx->boot));
@@ -264,10 +262,9 @@ static enum status reserve(struct ucx *ucx, int nsends, int nrecvs)
 static enum status fail(struct ucx *ucx, enum status status, int count)
 {
     ucx->why = *status_last();
-    bool under_way = ucx->pending > 0;
-    if (under_way)
+    ucx->broken = ucx->pending > 0;
+    if (ucx->broken)
         cancel_all(ucx, count);
-    ucx->broken = under_way || ucx->dead_peer >= 0;
     status_restore(&ucx->why);
     return status;
 }

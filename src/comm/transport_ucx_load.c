@@ -16,6 +16,15 @@
 #endif
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+/* UCX's own thread and its exit code, which nobody instruments. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:libucs.so\nrace:libucp.so\nrace:libuct.so\n";
+}
+#endif
+
 static void set_defaults(bool speaking)
 {
     static const char *const defaults[][2] = {
