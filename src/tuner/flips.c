@@ -190,6 +190,8 @@ static void say_next(const struct search *search, struct recommendation *out)
                    now->plan.sp);
     else if (search->disturbed)
         text_print(out->next_measurement, size, "the same on a quieter machine: other work kept these CPUs busy");
+    else if (!now->timed && r->replay)
+        text_print(out->next_measurement, size, "the same without --replay: this is an estimate from small shapes");
     else if (!now->timed && r->effort == REQUEST_ESTIMATE)
         text_print(out->next_measurement, size, "the same with --effort quick: this is an estimate from small shapes");
     else if (!now->timed)

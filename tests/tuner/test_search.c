@@ -57,7 +57,7 @@ static void test_estimate(void **state)
     double truth = fake_step_us(&fake, &request, &chosen()->plan);
     assert_true(chosen()->time.lo_us < truth && truth < chosen()->time.hi_us);
     assert_true(chosen()->time.step_us > truth * 1.1);
-    assert_non_null(strstr(answer.next_measurement, "--effort quick"));
+    assert_non_null(strstr(answer.next_measurement, "without --replay"));
 }
 
 /* A global batch of one sequence on two ranks: sp 1 would see two. */
