@@ -31,6 +31,13 @@ void ranks_sleep_ms(int ms)
     nanosleep(&time, NULL);
 }
 
+int ranks_sleep_forever(void)
+{
+    while (pause() < 0)
+        continue;
+    return 0;
+}
+
 static bool has_ended(int pid)
 {
     char path[64], line[256] = "";
@@ -131,7 +138,7 @@ static int wrapper(const struct launch *launch, void *arg)
     return wrapped->rank_main(launch, wrapped->arg);
 }
 
-static void clear_board(void)
+void ranks_fresh_board(void)
 {
     if (!board) {
         void *page = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -145,7 +152,7 @@ struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg)
 {
     struct wrapped wrapped = {.rank_main = rank_main, .arg = arg};
     struct launch_report report;
-    clear_board();
+    ranks_fresh_board();
     struct names before = list_segments();
     int files = count_files();
     time_t since = time(NULL);
@@ -178,7 +185,15 @@ int ranks_note(const struct launch *launch, enum status status)
     board->code[launch->rank] = status;
     board->rank[launch->rank] = status == STATUS_OK ? -1 : status_last()->rank;
     text_print(board->what[launch->rank], sizeof board->what[0], "%s", status == STATUS_OK ? "" : status_last()->what);
+    board->noted[launch->rank] = 1;
     return status_exit_code(status);
+}
+
+void ranks_await_notes(const struct launch *launch)
+{
+    for (int r = 0; r < launch->size; r++)
+        while (r != launch->rank && !board->noted[r])
+            ranks_sleep_ms(1);
 }
 
 void ranks_die_after(int64_t us)

@@ -47,10 +47,13 @@ struct board {
     atomic_int code[RANKS_MAX]; /* enum status that ended the rank's work */
     atomic_int rank[RANKS_MAX]; /* rank named by its message */
     char what[RANKS_MAX][256];
+    atomic_int noted[RANKS_MAX];
     atomic_int flag[RANKS_MAX]; /* for the test's own use */
     atomic_int failed;          /* a check in some rank did */
 };
 extern struct board *board;
+
+void ranks_fresh_board(void); /* for tests that do without ranks_run */
 
 /* launch_fork, then: no check in a rank failed, no process of it, no open file here, no segment in /dev/shm or System V
  * memory is left. Fails the test otherwise. */
@@ -59,9 +62,12 @@ struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg);
 void ranks_pass(int n, launch_rank_main rank_main, void *arg);
 /* Note on the board how this rank's work ended; returns the exit code of the status. */
 int ranks_note(const struct launch *launch, enum status status);
+/* Until every rank of the job but this one has noted how its work ended. */
+void ranks_await_notes(const struct launch *launch);
 /* SIGKILL to this process after `us`, wherever it is then. */
 void ranks_die_after(int64_t us);
 void ranks_sleep_ms(int ms);
+int ranks_sleep_forever(void);
 /* Until the process has ended; a zombie has. */
 void ranks_await_end(int pid);
 
