@@ -257,7 +257,7 @@ static enum status case_run(uint64_t seed, struct attention_data *d, struct atte
     for (int64_t segment = 0; segment < attention_segment_count(&d->shape); segment++)
         for (int kv = 0; kv < d->shape.kv_heads; kv++) {
             struct oracle_truth truth;
-            enum status status = oracle_truth_make(&d->shape, &source, segment, kv, &truth, &scale);
+            enum status status = oracle_truth_make(&d->shape, &source, segment, kv, 1, &truth, &scale);
             for (int i = 0; i < n && status == STATUS_OK; i++)
                 if (out[i].ran)
                     truth_compare(&d->shape, &truth, &out[i]);

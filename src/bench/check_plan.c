@@ -155,7 +155,7 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
     struct oracle_source source = spot_source(&t->spot);
     struct oracle_truth truth;
     int dim = s->head_dim, dim_v = s->head_dim_v;
-    enum status status = oracle_truth_make(s, &source, segment, kv, &truth, &t->scale);
+    enum status status = oracle_truth_make(s, &source, segment, kv, model_kv_copies(s->kv_heads, t->group->size), &truth, &t->scale);
     for (int64_t a = 0; a < truth.n && status == STATUS_OK; a++) {
         const struct oracle_query *q = &truth.queries[a];
         int64_t token = attention_q_token(s, &truth.segment, q->i);

@@ -281,8 +281,37 @@ enum status oracle_run(const struct attention_shape *shape, const struct oracle_
     return status;
 }
 
+/* dst exact += part exact, dst plain += part plain rounded; both [2][n]. */
+static void add_part(enum dtype dtype, double *dst, const double *part, int64_t n)
+{
+    for (int64_t t = 0; t < n; t++)
+        dst[t] += part[t];
+    for (int64_t t = n; t < 2 * n; t++)
+        dst[t] += rounded(dtype, part[t]);
+}
+
+/* The queries of one copy of the kv head, and what they add to its gradients. */
+static enum status part_make(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int64_t first,
+                             int64_t n, struct oracle_truth *out, struct oracle_scale *scale)
+{
+    int64_t dk = out->segment.seq_k * shape->head_dim, dv = out->segment.seq_k * shape->head_dim_v;
+    struct oracle_keys part = {0};
+    enum status status = mem_alloc((size_t)(2 * dk) * sizeof(double), "dk of a check", (void **)&part.dk);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)(2 * dv) * sizeof(double), "dv of a check", (void **)&part.dv);
+    if (status == STATUS_OK)
+        status = oracle_run(shape, source, segment, out->kv, out->queries + first, n, &part, scale);
+    if (status == STATUS_OK) {
+        add_part(shape->dtype, out->keys.dk, part.dk, dk);
+        add_part(shape->dtype, out->keys.dv, part.dv, dv);
+    }
+    free(part.dk);
+    free(part.dv);
+    return status;
+}
+
 enum status oracle_truth_make(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
-                              struct oracle_truth *out, struct oracle_scale *scale)
+                              int copies, struct oracle_truth *out, struct oracle_scale *scale)
 {
     struct attention_range heads = attention_heads_of(shape, kv);
     int64_t dim = shape->head_dim, dim_v = shape->head_dim_v, each = 2 * (dim + dim_v);
@@ -298,7 +327,9 @@ enum status oracle_truth_make(const struct attention_shape *shape, const struct 
                                                 .head = (int)(heads.first + a / seq_q),
                                                 .o = out->rows + a * each,
                                                 .dq = out->rows + a * each + 2 * dim_v};
-    TRY(oracle_run(shape, source, segment, kv, out->queries, out->n, &out->keys, scale));
+    int64_t heads_each = (heads.end - heads.first + copies - 1) / copies, part = heads_each * seq_q; /* queries run head by head */
+    for (int64_t first = 0; first < out->n; first += part)
+        TRY(part_make(shape, source, segment, first, out->n - first < part ? out->n - first : part, out, scale));
     round_plain(shape->dtype, out->keys.dk + seq_k * dim, seq_k * dim);
     round_plain(shape->dtype, out->keys.dv + seq_k * dim_v, seq_k * dim_v);
     return STATUS_OK;

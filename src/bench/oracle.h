@@ -39,7 +39,8 @@ struct oracle_scale {
 enum status oracle_run(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
                        struct oracle_query *queries, int64_t n, struct oracle_keys *keys, struct oracle_scale *scale);
 
-/* All queries of a segment that use kv head `kv`, and its keys: what a tensor must hold there. */
+/* All queries of a segment that use kv head `kv`, and its keys: what a tensor must hold there. copies: ranks that share the kv head,
+ * each with its part of the query heads; the plain gradients of k and v are then sums of parts that were each rounded, as they travel. */
 struct oracle_truth {
     struct attention_segment segment;
     int kv;
@@ -49,7 +50,7 @@ struct oracle_truth {
     double *rows;
 };
 enum status oracle_truth_make(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
-                              struct oracle_truth *out, struct oracle_scale *scale);
+                              int copies, struct oracle_truth *out, struct oracle_scale *scale);
 void oracle_truth_free(struct oracle_truth *truth); /* also after a failure */
 
 double oracle_roundoff(enum dtype dtype); /* largest relative error of one rounding */

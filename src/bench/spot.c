@@ -140,7 +140,7 @@ static enum status check_keys(const struct spot *spot, int64_t segment, int kv, 
     struct oracle_source source = spot_source(spot);
     struct oracle_truth truth;
     int dim = shape->head_dim, dim_v = shape->head_dim_v;
-    enum status status = oracle_truth_make(shape, &source, segment, kv, &truth, scale);
+    enum status status = oracle_truth_make(shape, &source, segment, kv, spot->copies > 1 ? spot->copies : 1, &truth, scale);
     int64_t seq_k = truth.segment.seq_k;
     const double *dk = truth.keys.dk, *dv = truth.keys.dv;
     for (int64_t j = 0; j < seq_k && status == STATUS_OK; j++) {

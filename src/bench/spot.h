@@ -18,6 +18,7 @@ struct spot {
     int64_t padded;        /* tokens of one row of the batch */
     int64_t batch_first;   /* of the data: batch items before this group's */
     int head_first, kv_first; /* of the data: head 0 of the shape */
+    int copies;            /* ranks that share each kv head; 0 is 1 */
     int64_t position_first, seq_here; /* tokens of each row that the tensors hold; heads contiguous */
     bool backward;
     const void *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* backward ones NULL when forward only */

@@ -277,6 +277,7 @@ static enum status layer_verify(void *state, bool *ok, char why[256])
     char other[256];
     bool same = true;
     struct spot spot = {.shape = &s->shape,
+                        .copies = model_kv_copies(s->shape.kv_heads, s->group.size),
                         .seed = s->seed,
                         .padded = t->seq,
                         .batch_first = s->group.index * s->problem.batch,

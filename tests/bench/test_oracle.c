@@ -177,6 +177,31 @@ static void test_no_queries(void **state)
     CHECK_OK(oracle_run(&shape, &source, 0, 0, NULL, 0, NULL, &scale));
 }
 
+/* A kv head held by two ranks: each copy's gradient is rounded before the sum, as it travels; the truth does not change. */
+static void test_copies_round_apart(void **state)
+{
+    (void)state;
+    struct attention_shape shape = shape_make(DTYPE_BF16);
+    struct tensors t;
+    struct oracle_truth one, two;
+    struct oracle_scale scale = {0};
+    tensors_fill(&t);
+    struct oracle_source source = {source_row, &t};
+    CHECK_OK(oracle_truth_make(&shape, &source, 0, 0, 1, &one, &scale));
+    CHECK_OK(oracle_truth_make(&shape, &source, 0, 0, 2, &two, &scale));
+    int differ = 0;
+    for (int i = 0; i < SEQ * DIM; i++) {
+        const double *a = two.keys.dv;
+        assert_true(fabs(a[i] - one.keys.dv[i]) < 1e-12 && fabs(two.keys.dk[i] - one.keys.dk[i]) < 1e-12);
+        differ += a[SEQ * DIM + i] != one.keys.dv[SEQ * DIM + i];
+        /* two parts and their sum, each rounded: at most three half units of the largest of them */
+        assert_true(fabs(a[SEQ * DIM + i] - one.keys.dv[SEQ * DIM + i]) <= 0.1 + 0.05 * fabs(a[i]));
+    }
+    assert_true(differ > 0);
+    oracle_truth_free(&one);
+    oracle_truth_free(&two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_plain_errs),
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_no_queries),
+        cmocka_unit_test(test_copies_round_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
