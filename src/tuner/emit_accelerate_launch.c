@@ -117,7 +117,7 @@ static void put_hosts(const struct accelerate_facts *facts, struct text *out)
     text_add(out, "machine_ranks=(");
     for (int host = 0; host < facts->hosts; host++) {
         int rank = host;
-        for (int r = 0; facts->order_by_host && r < facts->hosts; r++)
+        for (int r = 0; facts->plan->order_n > 0 && facts->order_by_host && r < facts->hosts; r++)
             if (accelerate_host_of(facts, r) == host)
                 rank = r;
         text_add(out, "%s%d", host > 0 ? " " : "", rank);

@@ -365,6 +365,19 @@ static void test_hosts(void **state)
     }
 }
 
+/* In time that grows with the hosts, not with their square. */
+static void test_many_hosts(void **state)
+{
+    struct fixture *f = *state;
+    struct plan *plan = chosen(f);
+    f->rec.request.ranks_per_host = 1;
+    plan->dp_shard *= 1 << 16;
+    f->rec.request.world *= 1 << 16;
+    CHECK_OK(emit(f));
+    assert_says(f, "launch.slurm", "machine_ranks=(0 1 2 ");
+    assert_says(f, "launch.slurm", " 1048575)");
+}
+
 static void test_rank_order(void **state)
 {
     struct fixture *f = *state;
@@ -419,6 +432,7 @@ int main(void)
         TEST(test_quotes),
         TEST(test_next),
         TEST(test_hosts),
+        TEST(test_many_hosts),
         TEST(test_rank_order),
         TEST(test_failed_write),
     };
