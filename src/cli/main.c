@@ -132,6 +132,7 @@ int main(int argc, char **argv)
     keep_standard_descriptors();
     setlocale(LC_CTYPE, "");
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of that write, as a full disk is */
     static struct cli_said alone;
     void *shared = mmap(NULL, sizeof(struct cli_said), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct cli cli = {.seed = 1, .command = join(argc, argv), .said = shared != MAP_FAILED ? shared : &alone};

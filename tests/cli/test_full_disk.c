@@ -2,6 +2,7 @@
 #include "cli/run.h"
 
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 enum { ROOM_BYTES = 1 << 20 };
 
@@ -166,6 +167,24 @@ static void test_stdout(void **state)
     }
 }
 
+/* A file that may not grow is like a full disk: an error of the write, not the end of a rank. */
+static void test_file_size_limit(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    struct run run;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit small = {.rlim_cur = 8 << 10, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    run_do(&run, "bench gemm --m 16 --n 16 --k 16 --ranks 2 --samples 10 --store limited.db -q");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    run_expect(&run, 4);
+    run_says_not(run.err, "signal");
+    run_says(run.err, "limited.db");
+    run_free(&run);
+    run_nothing_left();
+}
+
 /* No file and no socket takes the place of a stdout that is closed. */
 static void test_closed_stdout(void **state)
 {
@@ -197,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stdout),
         cmocka_unit_test(test_closed_stdout),
+        cmocka_unit_test(test_file_size_limit),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_no_room_for_a_store),
         cmocka_unit_test(test_full_while_measuring),
