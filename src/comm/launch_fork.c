@@ -89,6 +89,20 @@ static enum status listen_loopback(struct launch *launch)
     return STATUS_OK;
 }
 
+/* A port can be had where none can be reached: in a new network namespace the interface is down. No packet is sent. */
+static enum status reach_loopback(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int error = fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    if (error != 0)
+        return HINT(FAIL(STATUS_MACHINE, "ranks cannot reach each other at 127.0.0.1: %s", strerror(error)),
+                    "bring the loopback interface up: ip link set lo up");
+    return STATUS_OK;
+}
+
 static enum status make_token(char token[33])
 {
     unsigned char bytes[16];
@@ -373,6 +387,8 @@ enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, vo
     TRY_OUT(job_create(n, &job));
     TRY_OUT(make_token(launch.token));
     TRY_OUT(listen_loopback(&launch));
+    if (n > 1)
+        TRY_OUT(reach_loopback());
     TRY_OUT(take_over(&saved));
     status = start(&job, &launch, cpus, &saved, rank_main, arg);
     close(launch.listen_fd); /* rank 0's alone from here on: refused means that it ended */

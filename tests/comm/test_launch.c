@@ -370,6 +370,39 @@ static void test_fork_sizes_refused(void **state)
         assert_int_equal(launch_fork(sizes[i], NULL, must_not_run, NULL, &report), STATUS_USAGE);
 }
 
+static int end_at_once(const struct launch *launch, void *arg)
+{
+    (void)launch;
+    (void)arg;
+    return 0;
+}
+
+/* A network namespace of its own: its loopback interface is down. Ranks that could not join are not started. */
+static void test_fork_no_loopback(void **state)
+{
+    (void)state;
+    enum { CANNOT = 1, STARTED, UNNAMED, ALONE_REFUSED };
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct launch_report report;
+        if (unshare(CLONE_NEWNET) != 0)
+            _exit(CANNOT);
+        if (launch_fork(2, NULL, end_at_once, NULL, &report) != STATUS_MACHINE)
+            _exit(STARTED);
+        if (strstr(status_last()->what, "127.0.0.1") == NULL || strstr(status_last()->hint, "loopback") == NULL)
+            _exit(UNNAMED);
+        _exit(launch_fork(1, NULL, end_at_once, NULL, &report) == STATUS_OK ? 0 : ALONE_REFUSED);
+    }
+    int code;
+    assert_true(pid > 0 && waitpid(pid, &code, 0) == pid && WIFEXITED(code));
+    if (WEXITSTATUS(code) == CANNOT) {
+        print_message("no network namespace may be made here\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(code), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_fork_binding),
         cmocka_unit_test(test_fork_binding_refused),
         cmocka_unit_test(test_fork_sizes_refused),
+        cmocka_unit_test(test_fork_no_loopback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
