@@ -5,6 +5,7 @@
 #include "base/temp.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 
 static void none_is_silent(void **state)
@@ -64,8 +65,16 @@ static const char *on_terminal(void (*act)(void))
     act();
     dup2(saved, STDERR_FILENO);
     close(saved);
-    ssize_t got = read(master, text, sizeof text - 1);
-    text[got < 0 ? 0 : got] = '\0';
+    /* What was written may arrive in pieces: the terminal is drained until it has been still for a moment. */
+    struct pollfd ready = {.fd = master, .events = POLLIN};
+    size_t got = 0;
+    while (got < sizeof text - 1 && poll(&ready, 1, 500) == 1) {
+        ssize_t n = read(master, text + got, sizeof text - 1 - got);
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+    }
+    text[got] = '\0';
     close(slave);
     close(master);
     return text;
