@@ -63,6 +63,23 @@ enum status dev_queue_create(struct dev *dev, struct dev_queue **out)
     return STATUS_OK;
 }
 
+enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out)
+{
+    TRY(dev->ops->queue_create_beside(dev, out));
+    (*out)->dev = dev;
+    return STATUS_OK;
+}
+
+bool dev_can_overlap(const struct dev *dev)
+{
+    return dev->ops->can_overlap(dev);
+}
+
+enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg)
+{
+    return queue->dev->ops->call(queue, fn, arg);
+}
+
 void dev_queue_destroy(struct dev_queue *queue)
 {
     if (queue)

@@ -3,12 +3,22 @@
  * A queue runs what is put on it in order (a CUDA stream; on the CPU each call completes before it returns). An event
  * marks a point of a queue; the difference of two is device time. One file per kind (dev_cpu.c), each
  * exporting one const struct dev_ops; dev.c holds the table.
+ *
+ * A queue beside runs while its caller computes: a stream of its own; on the CPU a thread. There dev_call gives it work, a function
+ * that puts everything on the queue it is called for:
+ *
+ *     TRY(dev_event_wait(beside, earlier));      // after what the caller put on its own queue
+ *     TRY(dev_call(beside, exchange_one, &job)); // job stays valid until it has run
+ *     TRY(dev_event_record(done, beside));
+ *     ...compute on queue...
+ *     TRY(dev_event_wait(queue, done));          // a failure of the call ends here
  */
 #ifndef SPTUNE_BASE_DEV_H
 #define SPTUNE_BASE_DEV_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,7 +43,12 @@ enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **ou
 void dev_free(struct dev *dev, void *memory);
 
 enum status dev_queue_create(struct dev *dev, struct dev_queue **out);
+/* Where dev_can_overlap says so. One thread uses it. */
+enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out);
+bool dev_can_overlap(const struct dev *dev); /* is there hardware for two queues at once? */
 void dev_queue_destroy(struct dev_queue *queue);
+/* fn(arg) in the order of the queue: at once by the caller, but on a queue beside of the CPU by its thread. */
+enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg);
 /* dst and src may each be host or device memory. */
 enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
 enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes);
@@ -42,7 +57,8 @@ enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns);
 enum status dev_event_create(struct dev *dev, struct dev_event **out);
 void dev_event_destroy(struct dev_event *event);
 enum status dev_event_record(struct dev_event *event, struct dev_queue *queue);
-enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event); /* the queue waits for the event */
+/* The queue waits for the event; so does the caller where calls complete before they return. */
+enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event);
 enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us);
 
 #ifdef __cplusplus

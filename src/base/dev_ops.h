@@ -33,7 +33,10 @@ struct dev_ops {
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);
     void (*free)(struct dev *dev, void *memory);
     enum status (*queue_create)(struct dev *dev, struct dev_queue **out);
+    enum status (*queue_create_beside)(struct dev *dev, struct dev_queue **out);
+    bool (*can_overlap)(const struct dev *dev);
     void (*queue_destroy)(struct dev_queue *queue);
+    enum status (*call)(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg);
     enum status (*copy)(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
     enum status (*fill)(struct dev_queue *queue, void *dst, int byte, size_t bytes);
     enum status (*sync)(struct dev_queue *queue, int64_t deadline_ns);

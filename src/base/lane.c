@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +114,11 @@ uint64_t lane_put(struct lane *lane, lane_job *job, void *arg)
     pthread_cond_signal(&lane->put_changed);
     pthread_mutex_unlock(&lane->mutex);
     return ticket;
+}
+
+bool lane_inside(const struct lane *lane)
+{
+    return pthread_equal(lane->thread, pthread_self()) != 0;
 }
 
 enum status lane_wait(struct lane *lane, uint64_t ticket)

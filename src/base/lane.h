@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct lane; /* owned */
@@ -22,8 +23,9 @@ typedef enum status lane_job(void *arg);
 enum { LANE_JOBS = 64 }; /* waiting at a time; lane_put waits for room */
 
 enum status lane_open(struct lane **out);
-void lane_close(struct lane *lane); /* runs what was put, then ends; accepts NULL */
+void lane_close(struct lane *lane);                             /* runs what was put, then ends; accepts NULL */
 uint64_t lane_put(struct lane *lane, lane_job *job, void *arg); /* its ticket: 1, 2, ... */
+bool lane_inside(const struct lane *lane);                      /* is the caller a job of this lane? */
 /* Ticket 0 waits for nothing. A failure is returned once: by the first wait for its job or a later one. */
 enum status lane_wait(struct lane *lane, uint64_t ticket);
 

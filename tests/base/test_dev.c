@@ -72,6 +72,57 @@ static void events_measure(void **state)
     dev_close(dev);
 }
 
+struct relay {
+    struct dev_queue *queue;
+    struct dev_event *mark;
+    int from, to;
+    enum status status;
+};
+
+static enum status relay(void *arg)
+{
+    struct relay *r = arg;
+    TRY(dev_copy(r->queue, &r->to, &r->from, sizeof r->to)); /* at once: it is the queue's own job */
+    TRY(dev_event_record(r->mark, r->queue));
+    return r->status == STATUS_OK ? STATUS_OK : FAIL(r->status, "relay %d", r->to);
+}
+
+static void a_queue_beside_keeps_its_order_and_its_failures(void **state)
+{
+    (void)state;
+    struct dev *dev = NULL;
+    struct dev_queue *queue = NULL, *beside = NULL;
+    struct dev_event *mark = NULL, *done = NULL;
+    double us = -1;
+    CHECK_OK(dev_open(DEV_CPU, 0, &dev));
+    CHECK_OK(dev_queue_create(dev, &queue));
+    CHECK_OK(dev_queue_create_beside(dev, &beside));
+    CHECK_OK(dev_event_create(dev, &mark));
+    CHECK_OK(dev_event_create(dev, &done));
+    struct relay first = {beside, mark, 7, 0, STATUS_OK}, second = {beside, mark, 8, 0, STATUS_PEER};
+    CHECK_OK(dev_call(beside, relay, &first));
+    CHECK_OK(dev_event_record(done, beside));
+    CHECK_OK(dev_event_wait(queue, done));
+    assert_int_equal(first.to, 7);
+    CHECK_OK(dev_event_us(mark, done, &us));
+    assert_true(us >= 0);
+    CHECK_OK(dev_call(beside, relay, &second));
+    CHECK_OK(dev_event_record(done, beside));
+    CHECK_FAILS(STATUS_PEER, "relay 8", dev_event_wait(queue, done));
+    CHECK_OK(dev_sync(beside, INT64_MAX)); /* told once */
+    CHECK_OK(dev_copy(beside, &first.to, &second.to, sizeof first.to));
+    assert_int_equal(first.to, 8);
+    first.queue = queue;
+    first.from = 9;
+    CHECK_OK(dev_call(queue, relay, &first)); /* an ordinary queue: by the caller, at once */
+    assert_int_equal(first.to, 9);
+    dev_event_destroy(done);
+    dev_event_destroy(mark);
+    dev_queue_destroy(beside);
+    dev_queue_destroy(queue);
+    dev_close(dev);
+}
+
 static void every_kind_is_a_row(void **state)
 {
     (void)state;
@@ -92,7 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_and_wrong_devices), cmocka_unit_test(memory_moves_through_a_queue),
         cmocka_unit_test(events_measure),           cmocka_unit_test(every_kind_is_a_row),
-        cmocka_unit_test(nothing_may_be_released),
+        cmocka_unit_test(nothing_may_be_released),  cmocka_unit_test(a_queue_beside_keeps_its_order_and_its_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
