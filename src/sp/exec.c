@@ -147,6 +147,7 @@ static enum status steps_create(struct exec *exec)
     TRY(mem_alloc((size_t)exec->plan.chunks * sizeof *exec->steps, "chunks", (void **)&exec->steps));
     for (int c = 0; c < exec->plan.chunks; c++) {
         struct exec_step *step = &exec->steps[c];
+        step->exec = exec;
         exec_chunk(&exec->problem, &exec->plan, exec->rank, c, &step->heads);
         shape_fill(exec, &step->heads, &step->shape);
         struct verdict verdict = exec->attention->supports(&step->shape);
@@ -156,6 +157,18 @@ static enum status steps_create(struct exec *exec)
             TRY(dev_event_create(exec->dev, &step->mark[m]));
     }
     return STATUS_OK;
+}
+
+/* Exchanges run beside attention where there are several chunks and the device can do both at once. */
+static enum status queues_create(struct exec *exec)
+{
+    TRY(dev_event_create(exec->dev, &exec->begins));
+    TRY(dev_event_create(exec->dev, &exec->ends));
+    if (exec->plan.chunks == 1 || exec->exchange == NULL || !dev_can_overlap(exec->dev))
+        return STATUS_OK;
+    for (int i = 0; i < 2; i++)
+        TRY(dev_event_create(exec->dev, &exec->arrived[i]));
+    return dev_queue_create_beside(exec->dev, &exec->beside);
 }
 
 static enum status exchange_open(struct exec *exec)
@@ -197,6 +210,7 @@ static enum status build(struct exec *exec)
     TRY(seq_side_alloc(exec));
     TRY(problem_offsets(problem, exec->tensors.seq, &exec->cu, &exec->docs));
     TRY(steps_create(exec));
+    TRY(queues_create(exec));
     TRY(head_side_alloc(exec));
     return kernel_memory_alloc(exec);
 }
@@ -244,6 +258,11 @@ void exec_destroy(struct exec *exec)
 {
     if (exec == NULL)
         return;
+    dev_queue_destroy(exec->beside);
+    for (int i = 0; i < 2; i++)
+        dev_event_destroy(exec->arrived[i]);
+    dev_event_destroy(exec->ends);
+    dev_event_destroy(exec->begins);
     for (int i = exec->nowned - 1; i >= 0; i--) {
         if (exec->owned[i].of_exchange)
             exec->exchange->free(exec->exchange_state, exec->owned[i].memory);

@@ -24,8 +24,9 @@ struct exec_tensors {
     size_t q_bytes, k_bytes, v_bytes, o_bytes;
 };
 
-/* Device time of the last run, microseconds, this rank; 0 for parts that did not run. exposed: time the compute waited for exchange,
- * which is all of it as long as one queue carries both. Read after the queue was synchronised. */
+/* Device time of the last run, microseconds, this rank; 0 for parts that did not run. exposed: what of the run was not attention.
+ * With several chunks, where the device can compute and exchange at once, the parts overlap and add up to more than the run. Read
+ * after the queue was synchronised. */
 struct exec_times {
     double exchange_in_us, attention_us, exchange_out_us, exposed_us;
 };

@@ -1,4 +1,4 @@
-/* sp/exec_state.h -- what an exec holds; for exec.c (life) and exec_run.c (work).
+/* sp/exec_state.h -- what an exec holds; for exec.c (life), exec_step.c (a chunk's parts) and exec_run.c (their order).
  *
  *   sequence side (exec_tensors)     q k v  -- exchange in -->  q k v   head side [B][S][local heads][D]
  *                                    o      <- exchange out --  o
@@ -15,15 +15,26 @@
 #include "sp/exec.h"
 #include "sp/exec_chunk.h"
 
-enum { EXEC_OWNED = 24, EXEC_MARKS = 4 };
+enum { EXEC_OWNED = 24 };
 enum { EXEC_IN = 1, EXEC_ATTENTION = 2, EXEC_OUT = 4, EXEC_ALL = 7 }; /* parts of a run */
+
+enum exec_mark {
+    EXEC_IN_BEGINS,
+    EXEC_IN_ENDS,
+    EXEC_ATTENTION_BEGINS,
+    EXEC_ATTENTION_ENDS,
+    EXEC_OUT_BEGINS,
+    EXEC_OUT_ENDS,
+    EXEC_MARKS
+};
 
 /* One chunk: its heads, its call of the kernel, its share of the softmax statistics, marks of its last run. */
 struct exec_step {
+    struct exec *exec; /* back, for a queue that calls */
     struct exec_chunk heads;
     struct attention_shape shape;
-    float *lse;                         /* [batch][count][seq] */
-    struct dev_event *mark[EXEC_MARKS]; /* before in, after in, after attention, after out */
+    float *lse; /* [batch][count][seq] */
+    struct dev_event *mark[EXEC_MARKS];
 };
 
 struct exec {
@@ -47,9 +58,13 @@ struct exec {
     int64_t workspace_bytes;
     int64_t *cu; /* documents, NULL when not packed */
     int docs;
-    struct exec_step *steps; /* [plan.chunks] */
-    unsigned ran;            /* parts of the last run */
-    bool has_forward;        /* lse and o are there */
+    struct exec_step *steps;      /* [plan.chunks] */
+    struct dev_queue *beside;     /* carries the exchanges while the caller's computes; NULL: one queue carries all */
+    struct dev_event *arrived[2]; /* of the chunks in flight */
+    struct dev_event *begins, *ends; /* of the last run */
+    bool backward;                   /* which way it goes */
+    unsigned ran;                    /* parts of the last run */
+    bool has_forward;                /* lse and o are there */
     struct exec_times times;
     struct {
         void *memory;
@@ -58,5 +73,9 @@ struct exec {
     int nowned;
     int64_t bytes;
 };
+
+enum status exec_step_in(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
+enum status exec_step_attention(struct exec *exec, bool backward, int chunk, struct dev_queue *queue);
+enum status exec_step_out(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
 
 #endif
