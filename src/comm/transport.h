@@ -10,6 +10,7 @@
 
 #include "base/dev.h"
 #include "base/status.h"
+#include "base/verdict.h"
 #include "comm/boot.h"
 
 #include <stddef.h>
@@ -20,6 +21,14 @@ struct transport_xfer {
     uint32_t tag;    /* group and operation, below 2^24; both sides agree */
     void *data;      /* sends only read it */
     size_t bytes;    /* 0 is allowed and moves nothing */
+};
+
+/* What another rank needs to map memory of this one; plain bytes, so that messages can carry it. */
+enum { TRANSPORT_KEY_BYTES = 120 };
+struct transport_key {
+    uint64_t address; /* in its owner's process */
+    uint32_t bytes;   /* of data; 0: same process, nothing to map */
+    char data[TRANSPORT_KEY_BYTES];
 };
 
 struct transport {
@@ -34,6 +43,18 @@ struct transport {
     /* Post all, progress until all are done; ordered after earlier work of `queue`. STATUS_TIMEOUT names the late rank. */
     enum status (*batch)(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                          int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
+    /* Help others along without waiting: what batch does while it waits. */
+    void (*progress)(void *state);
+
+    /* Memory that other ranks load and store directly; all five NULL where a transport has none. None is collective:
+     * comm/window.h puts them together. STATUS_UNSUPPORTED: this memory, or this peer, cannot be had that way. */
+    /* May it work for `bytes` on each of `ranks` ranks? With bytes 0 every rank gets the same answer. */
+    struct verdict (*memory_verdict)(void *state, size_t bytes, int ranks);
+    enum status (*memory_create)(void *state, size_t bytes, const char *what, void **memory, void **local,
+                                 struct transport_key *key); /* zeroed, MEM_ALIGN aligned */
+    void (*memory_destroy)(void *state, void *memory);       /* accepts NULL; peers that have it mapped keep it */
+    enum status (*memory_map)(void *state, int peer, const struct transport_key *key, void **mapping, void **address);
+    void (*memory_unmap)(void *state, void *mapping); /* accepts NULL */
 };
 
 extern const struct transport *const transports[]; /* NULL-terminated */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "comm/nap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +102,7 @@ static enum status open_context(struct ucx *ucx, const struct candidate *candida
     ucp_config_t *config;
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_TAG,
+        .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA,
         .estimated_num_eps = (size_t)ucx->size,
         .name = "sptune",
     };
@@ -174,9 +175,9 @@ static enum status name_in_use(struct ucx *ucx, int peer)
         return FAIL(STATUS_NOMEM, "out of memory for the name of a transport");
     ucx->api->ucp_ep_print_info(ep, file);
     fclose(file);
-    bool shm = ucx_lanes(info, names, sizeof names);
+    ucx->shm = ucx_lanes(info, names, sizeof names);
     free(info);
-    text_print(ucx->in_use, sizeof ucx->in_use, "ucx %s%s", names[0] ? names : "unknown", shm ? " shm" : "");
+    text_print(ucx->in_use, sizeof ucx->in_use, "ucx %s%s", names[0] ? names : "unknown", ucx->shm ? " shm" : "");
     return STATUS_OK;
 }
 
@@ -238,10 +239,10 @@ static bool finish(struct ucx *ucx, ucs_status_ptr_t request)
     if (!UCS_PTR_IS_PTR(request))
         return request == NULL;
     const int64_t deadline_ns = clock_deadline(CLOSE_US);
-    struct ucx_idle idle = {0};
+    struct nap nap = {0};
     while (ucx->api->ucp_request_check_status(request) == UCS_INPROGRESS && !clock_passed(deadline_ns))
         if (!ucx->api->ucp_worker_progress(ucx->worker))
-            ucx_relax(&idle);
+            nap_take(&nap);
     bool done = ucx->api->ucp_request_check_status(request) == UCS_OK;
     ucx->api->ucp_request_free(request);
     return done;
@@ -352,6 +353,19 @@ static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, c
     return status;
 }
 
+/* Ranks of several hosts have neighbours of both kinds. */
+static enum status agree_on_shm(struct ucx *ucx)
+{
+    const char mine = ucx->shm;
+    char *all = NULL;
+    TRY(mem_alloc((size_t)ucx->size, "kinds of connections", (void **)&all));
+    enum status status = boot_allgather(ucx->boot, &mine, 1, all, clock_deadline(BOOT_DEADLINE_US));
+    for (int r = 0; status == STATUS_OK && r < ucx->size; r++)
+        ucx->shm = ucx->shm && all[r];
+    free(all);
+    return status;
+}
+
 static enum status open_job(struct ucx *ucx, const char *prefer)
 {
     struct ucx_paths paths;
@@ -362,12 +376,13 @@ static enum status open_job(struct ucx *ucx, const char *prefer)
     }
     TRY(agree(ucx, ucx_load(ucx->rank == 0, &ucx->api)));
     TRY(ucx_probe(ucx->boot, &paths));
-    return connect_any(ucx, &paths, prefer);
+    TRY(connect_any(ucx, &paths, prefer));
+    return agree_on_shm(ucx);
 }
 
-static void on_idle(void *arg)
+static void ucx_progress(void *state)
 {
-    struct ucx *ucx = arg;
+    struct ucx *ucx = state;
     if (ucx->worker && !ucx->broken)
         ucx->api->ucp_worker_progress(ucx->worker);
 }
@@ -408,7 +423,7 @@ static enum status create(struct boot *boot, struct dev *dev, struct ucx **out)
     if (status == STATUS_OK)
         status = dev_queue_create(dev, &ucx->queue);
     if (status == STATUS_OK)
-        status = boot_idle_add(boot, on_idle, ucx);
+        status = boot_idle_add(boot, ucx_progress, ucx);
     *out = ucx;
     return status;
 }
@@ -452,4 +467,10 @@ const struct transport transport_ucx = {
     .in_use = ucx_in_use,
     .version = ucx_version,
     .batch = ucx_batch,
+    .progress = ucx_progress,
+    .memory_verdict = ucx_memory_verdict,
+    .memory_create = ucx_memory_create,
+    .memory_destroy = ucx_memory_destroy,
+    .memory_map = ucx_memory_map,
+    .memory_unmap = ucx_memory_unmap,
 };

@@ -34,6 +34,14 @@ extern const struct transport transport_ucx;
     X(ucp_ep_print_info)                                                                                               \
     X(ucp_tag_send_nbx)                                                                                                \
     X(ucp_tag_recv_nbx)                                                                                                \
+    X(ucp_mem_map)                                                                                                     \
+    X(ucp_mem_unmap)                                                                                                   \
+    X(ucp_mem_query)                                                                                                   \
+    X(ucp_rkey_pack)                                                                                                   \
+    X(ucp_rkey_buffer_release)                                                                                         \
+    X(ucp_ep_rkey_unpack)                                                                                              \
+    X(ucp_rkey_ptr)                                                                                                    \
+    X(ucp_rkey_destroy)                                                                                                \
     X(ucp_request_check_status)                                                                                        \
     X(ucp_request_cancel)                                                                                              \
     X(ucp_request_free)                                                                                                \
@@ -88,19 +96,18 @@ struct ucx { /* the state of an open transport */
     bool broken; /* messages are left over from a failure: nothing can match any more */
     struct status_message why;
     char in_use[64];
+    bool shm; /* every lane of every rank that looked is shared memory; the same on all ranks */
 };
 
 enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out);
 enum status ucx_batch(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                       int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
-/* Wait a little between two looks that found nothing: spin, then yield, then sleep, for a small part of the time waited
- * so far. Zero-initialised, and set to zero when there was progress. */
-struct ucx_idle {
-    int looks;
-    int64_t since_ns;
-};
-void ucx_relax(struct ucx_idle *idle);
-
+struct verdict ucx_memory_verdict(void *state, size_t bytes, int ranks);
+enum status ucx_memory_create(void *state, size_t bytes, const char *what, void **memory, void **local,
+                              struct transport_key *key);
+void ucx_memory_destroy(void *state, void *memory);
+enum status ucx_memory_map(void *state, int peer, const struct transport_key *key, void **mapping, void **address);
+void ucx_memory_unmap(void *state, void *mapping);
 /* The transports in a ucp_ep_print_info text, in order, joined by '+'. True when all of them are shared memory. */
 bool ucx_lanes(const char *info, char *names, size_t size);
 

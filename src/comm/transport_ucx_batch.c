@@ -7,38 +7,17 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "comm/nap.h"
 #include "comm/transport_ucx.h"
 
-#include <sched.h>
 #include <string.h>
 #include <time.h>
 
 enum {
-    SPINS = 200,        /* looks without a pause: a few microseconds, the time of a message */
-    YIELD_NS = 2000000, /* then with sched_yield: another rank may need this CPU */
-    NAP_PART = 32, /* then asleep for this part of the time waited, so that a timed wait is not much longer for it */
-    NAP_MAX_NS = 1000000,
     CLOCK_EVERY = 32, /* looks between two looks at the clock */
     CANCEL_US = 100 * 1000,
     VERDICT_US = 1000 * 1000,
 };
-
-void ucx_relax(struct ucx_idle *idle)
-{
-    if (++idle->looks <= SPINS)
-        return;
-    int64_t now = clock_ns();
-    if (idle->looks == SPINS + 1)
-        idle->since_ns = now;
-    int64_t waited_ns = now - idle->since_ns;
-    if (waited_ns < YIELD_NS) {
-        sched_yield();
-        return;
-    }
-    int64_t nap_ns = waited_ns / NAP_PART < NAP_MAX_NS ? waited_ns / NAP_PART : NAP_MAX_NS;
-    const struct timespec nap = {.tv_nsec = (long)nap_ns};
-    nanosleep(&nap, NULL);
-}
 
 /* ---- a broken connection ---- */
 
@@ -202,16 +181,16 @@ static enum status name_late(const struct ucx *ucx, int count)
 
 static enum status wait_all(struct ucx *ucx, int count, int64_t deadline_ns)
 {
-    struct ucx_idle idle = {0};
+    struct nap nap = {0};
     for (unsigned looks = 0; ucx->pending > 0; looks++) {
         if (ucx->api->ucp_worker_progress(ucx->worker)) {
-            idle.looks = 0;
+            nap.looks = 0;
             if (looks % CLOCK_EVERY)
                 continue;
         } else {
-            ucx_relax(&idle);
+            nap_take(&nap);
         }
-        if (looks % CLOCK_EVERY && idle.looks < SPINS)
+        if (looks % CLOCK_EVERY && nap.looks < NAP_SPINS)
             continue;
         TRY(boot_poll(ucx->boot));
         if (clock_passed(deadline_ns))
@@ -246,8 +225,8 @@ static void cancel_all(struct ucx *ucx, int count)
     for (int i = 0; i < count; i++)
         if (!ucx->slots[i].done && ucx->slots[i].request)
             ucx->api->ucp_request_cancel(ucx->worker, ucx->slots[i].request);
-    struct ucx_idle idle = {0};
-    for (; ucx->pending > 0 && !clock_passed(deadline_ns); ucx_relax(&idle))
+    struct nap nap = {0};
+    for (; ucx->pending > 0 && !clock_passed(deadline_ns); nap_take(&nap))
         ucx->api->ucp_worker_progress(ucx->worker);
 }
 
