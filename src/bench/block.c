@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/mem.h"
+#include "base/range.h"
 #include "base/text.h"
 #include "bench/group.h"
 #include "bench/spin.h"
@@ -108,15 +109,19 @@ struct timed {
     double us, real_us, switches;
 };
 
+static const char warming[] = "warm-up", timing[] = "timed sample"; /* names of ranges */
+
 /* One sample: `loop` iterations back to back after the ranks were aligned. A failure of this rank alone is kept in *failed; one that
  * ends the job is returned. */
-static enum status sample(struct run *run, struct row *row, int loop, struct timed *out, enum status *failed)
+static enum status sample(struct run *run, struct row *row, const char *name, int loop, struct timed *out, enum status *failed)
 {
     TRY(comm_barrier(run->env->world, run->queue));
     double switches = switches_so_far();
     int64_t from = clock_ns();
+    range_push_at(name, row->iteration);
     for (int i = 0; i < loop && *failed == STATUS_OK; i++)
         *failed = row->subject->iterate(row->state, row->iteration + i);
+    range_pop();
     out->real_us = (double)(clock_ns() - from) * 1e-3;
     out->switches = switches_so_far() - switches;
     out->us = out->real_us / loop;
@@ -177,7 +182,7 @@ enum status block_warm(struct run *run, struct row *row)
         struct agreed a;
         enum status failed = STATUS_OK;
         struct timed timed;
-        TRY(sample(run, row, 1, &timed, &failed));
+        TRY(sample(run, row, warming, 1, &timed, &failed));
         agreed_init(run, &a);
         a.flag[FAILED] = failed != STATUS_OK;
         a.flag[REAL_US] = timed.real_us;
@@ -219,11 +224,11 @@ static enum status take_samples(struct run *run, struct row *row, int k, bool ve
     struct timed timed;
     *real_us = 0;
     if (row->c->buffers == BENCH_HOT && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not hot */
-        TRY(sample(run, row, 1, &timed, failed));
+        TRY(sample(run, row, warming, 1, &timed, failed));
     for (int i = 0; i < k; i++) { /* a rank that failed still aligns with the others */
         if (i == k - 1 && verify && *failed == STATUS_OK)
             *failed = row->subject->poison(row->state);
-        TRY(sample(run, row, row->loop, &timed, failed));
+        TRY(sample(run, row, timing, row->loop, &timed, failed));
         times_of(a)[i] = timed.us;
         switches_of(a, k)[i] = timed.switches;
         *real_us = i == 0 ? timed.real_us : fmin(*real_us, timed.real_us);
@@ -290,7 +295,7 @@ enum status block_run(struct run *run, struct row *row)
     TRY(probe(run, &slowness));
     int64_t at = clock_ns();
     if (verify && failed == STATUS_OK)
-        failed = row->subject->verify(row->state, &ok, why);
+        failed = RANGE("verify", row->subject->verify(row->state, &ok, why));
     if (group_is_over(failed))
         return failed;
     agreed_init(run, &a);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/range.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "bench/group.h"
@@ -117,7 +118,7 @@ enum status check_run(struct bench_env *env, uint64_t seed, const struct plan *o
     if (mine != NULL)
         *mine = (struct check_report){0};
     for (int i = 0; checks[i] != NULL; i++) {
-        enum status status = checks[i]->run(env, seed, only, mine);
+        enum status status = RANGE_AT("check", i, checks[i]->run(env, seed, only, mine));
         if (status != STATUS_OK && mine != NULL)
             check_report_free(mine);
         TRY(status);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/range.h"
 #include "base/text.h"
 #include "bench/spot.h"
 
@@ -177,7 +178,9 @@ static enum status attention_run(struct subject *s, const struct buffers *b, boo
                                   .dk = b->dk,
                                   .dv = b->dv,
                                   .workspace = s->workspace};
-    return (backward ? s->attention->backward : s->attention->forward)(&s->shape, &args, s->queue);
+    if (backward)
+        return RANGE("attention backward", s->attention->backward(&s->shape, &args, s->queue));
+    return RANGE("attention forward", s->attention->forward(&s->shape, &args, s->queue));
 }
 
 static enum status build(struct subject *s)

@@ -1,6 +1,7 @@
 /* comm/collective.c -- collectives made of batches of messages. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/range.h"
 #include "comm/comm_group.h"
 #include "comm/reduce.h"
 
@@ -35,7 +36,7 @@ enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_
         comm->sends[r] = group_xfer(comm, GROUP_ALLTOALL, r, at(send, (size_t)r * bytes), bytes);
         comm->recvs[r] = group_xfer(comm, GROUP_ALLTOALL, r, at(recv, (size_t)r * bytes), bytes);
     }
-    return group_batch(comm, comm->size, comm->size, queue);
+    return RANGE("all-to-all", group_batch(comm, comm->size, comm->size, queue));
 }
 
 enum status comm_alltoallv(struct comm *comm, const void *const *send, const size_t *send_bytes, void *const *recv,
@@ -45,7 +46,7 @@ enum status comm_alltoallv(struct comm *comm, const void *const *send, const siz
         comm->sends[r] = group_xfer(comm, GROUP_ALLTOALL, r, send[r], send_bytes[r]);
         comm->recvs[r] = group_xfer(comm, GROUP_ALLTOALL, r, recv[r], recv_bytes[r]);
     }
-    return group_batch(comm, comm->size, comm->size, queue);
+    return RANGE("all-to-all", group_batch(comm, comm->size, comm->size, queue));
 }
 
 enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue)
@@ -54,7 +55,7 @@ enum status comm_allgather(struct comm *comm, const void *send, void *recv, size
         comm->sends[r] = group_xfer(comm, GROUP_ALLGATHER, r, send, bytes);
         comm->recvs[r] = group_xfer(comm, GROUP_ALLGATHER, r, at(recv, (size_t)r * bytes), bytes);
     }
-    return group_batch(comm, comm->size, comm->size, queue);
+    return RANGE("all-gather", group_batch(comm, comm->size, comm->size, queue));
 }
 
 /* ---- sums ---- */
@@ -69,11 +70,10 @@ static enum status block_bytes(int n, int64_t elems, enum dtype dtype, size_t *o
     return STATUS_OK;
 }
 
-enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
-                                void *scratch, struct dev_queue *queue)
+static enum status reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                                  void *scratch, struct dev_queue *queue)
 {
     size_t block;
-    queue = queue ? queue : comm->queue;
     TRY(block_bytes(comm->size, elems, dtype, &block));
     for (int r = 0; r < comm->size; r++) {
         bool own = r == comm->rank; /* read where it is */
@@ -83,6 +83,13 @@ enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv,
     }
     TRY(group_batch(comm, comm->size, comm->size, queue));
     return reduce_sum(comm->job->dev, queue, dtype, comm->sources, comm->size, recv, elems);
+}
+
+enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                                void *scratch, struct dev_queue *queue)
+{
+    return RANGE("reduce-scatter",
+                 reduce_scatter(comm, send, recv, elems, dtype, scratch, queue ? queue : comm->queue));
 }
 
 /* Rank r sums elements [first, first + count) of an all-reduce. */
@@ -144,14 +151,19 @@ static enum status spread_shares(struct comm *comm, char *data, int64_t elems, e
     return group_batch(comm, comm->size, comm->size, queue);
 }
 
-enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
-                           struct dev_queue *queue)
+static enum status allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
+                             struct dev_queue *queue)
 {
     size_t bytes;
-    queue = queue ? queue : comm->queue;
     TRY(block_bytes(1, elems, dtype, &bytes));
     TRY(reduce_share(comm, data, elems, dtype, scratch, queue));
     return spread_shares(comm, data, elems, dtype, queue);
+}
+
+enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
+                           struct dev_queue *queue)
+{
+    return RANGE("all-reduce", allreduce(comm, data, elems, dtype, scratch, queue ? queue : comm->queue));
 }
 
 /* ---- pairs, one to all ---- */
@@ -163,13 +175,12 @@ enum status comm_sendrecv(struct comm *comm, const void *send, int to, void *rec
     TRY(check_rank(comm, from));
     comm->sends[0] = group_xfer(comm, GROUP_SENDRECV, to, send, bytes);
     comm->recvs[0] = group_xfer(comm, GROUP_SENDRECV, from, recv, bytes);
-    return group_batch(comm, 1, 1, queue);
+    return RANGE("send-recv", group_batch(comm, 1, 1, queue));
 }
 
 /* A binomial tree: ranks counted from the root; each one that has the data sends to the one `step` further on. */
-enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, struct dev_queue *queue)
+static enum status broadcast(struct comm *comm, int root, void *data, size_t bytes, struct dev_queue *queue)
 {
-    TRY(check_rank(comm, root));
     int place = (comm->rank - root + comm->size) % comm->size, step = 1;
     while (step < comm->size && !(place & step))
         step *= 2;
@@ -182,6 +193,12 @@ enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, st
         if (place + step < comm->size)
             comm->sends[nsends++] = group_xfer(comm, GROUP_BCAST, (place + step + root) % comm->size, data, bytes);
     return group_batch(comm, nsends, 0, queue);
+}
+
+enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, struct dev_queue *queue)
+{
+    TRY(check_rank(comm, root));
+    return RANGE("broadcast", broadcast(comm, root, data, bytes, queue));
 }
 
 /* ---- ranks together ---- */
@@ -198,10 +215,15 @@ static enum status disseminate(struct comm *comm, struct dev_queue *queue)
 }
 
 /* Twice: the first pass waits for the last rank, perhaps asleep; in the second one everybody is awake. */
-enum status comm_barrier(struct comm *comm, struct dev_queue *queue)
+static enum status barrier(struct comm *comm, struct dev_queue *queue)
 {
     TRY(disseminate(comm, queue));
     return disseminate(comm, queue);
+}
+
+enum status comm_barrier(struct comm *comm, struct dev_queue *queue)
+{
+    return RANGE("barrier", barrier(comm, queue));
 }
 
 enum status group_share(struct comm *comm, const void *mine, size_t bytes, void *all)

@@ -8,6 +8,8 @@
  */
 #include "kernels/gemm.h"
 
+#include "base/range.h"
+
 #include <cblas.h>
 #include <limits.h>
 #include <pthread.h>
@@ -117,10 +119,9 @@ static void block_run(const struct gemm_shape *shape, const void *a, const void 
     }
 }
 
-enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
-                     void *workspace, struct dev_queue *queue)
+static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
+                       void *workspace)
 {
-    (void)queue;
     TRY(gemm_check(dev, shape, a, b, c, workspace));
     pthread_once(&threads_once, threads_default);
     if (shape->m == 0 || shape->n == 0)
@@ -140,4 +141,11 @@ enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const vo
         for (int64_t j = 0; j < shape->n; j += COLS)
             block_run(shape, a, b, c, workspace, i, j);
     return STATUS_OK;
+}
+
+enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
+                     void *workspace, struct dev_queue *queue)
+{
+    (void)queue;
+    return RANGE("gemm", run(dev, shape, a, b, c, workspace));
 }

@@ -16,6 +16,7 @@
 #include "sp/exchange_block.h"
 
 #include "base/mem.h"
+#include "base/range.h"
 #include "kernels/copy.h"
 
 #include <stdlib.h>
@@ -303,13 +304,13 @@ static enum status run_call(struct call *call)
                          (long long)call->offset[call->n], (long long)(packed->staging_bytes / packed->size)),
                     "row_elems_max of the shape covers the widest call");
     TRY(dev_event_record(call->mark[0], call->queue));
-    TRY(packed->size == 1 ? run_alone(call) : pack(call));
+    TRY(RANGE("pack", packed->size == 1 ? run_alone(call) : pack(call)));
     TRY(dev_event_record(call->mark[1], call->queue));
     if (packed->size > 1)
-        TRY(transfer(call));
+        TRY(RANGE("transfer", transfer(call)));
     TRY(dev_event_record(call->mark[2], call->queue));
     if (packed->size > 1)
-        TRY(unpack(call));
+        TRY(RANGE("unpack", unpack(call)));
     return dev_event_record(call->mark[3], call->queue);
 }
 

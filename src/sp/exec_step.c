@@ -5,6 +5,7 @@
  */
 #include "sp/exec_state.h"
 
+#include "base/range.h"
 #include "kernels/copy.h"
 
 /* `count` local heads from `first` on, of q or o (heads) or of k or v (kv_heads). */
@@ -50,7 +51,8 @@ enum status exec_step_in(struct exec *exec, bool backward, const struct exec_ste
             tensors[n++] = tensor_kv(exec, t->v, exec->v, exec->dim_v, heads->new_first, heads->new_count);
         }
     }
-    return exec->exchange->run(exec->exchange_state, EXCHANGE_TO_HEADS, tensors, n, queue);
+    return RANGE_AT("exchange in", step - exec->steps,
+                    exec->exchange->run(exec->exchange_state, EXCHANGE_TO_HEADS, tensors, n, queue));
 }
 
 enum status exec_step_out(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue)
@@ -70,7 +72,8 @@ enum status exec_step_out(struct exec *exec, bool backward, const struct exec_st
     } else {
         tensors[0] = tensor_q(exec, t->o, exec->o, exec->dim_v, heads->first, heads->count);
     }
-    return exec->exchange->run(exec->exchange_state, EXCHANGE_TO_SEQ, tensors, n, queue);
+    return RANGE_AT("exchange out", step - exec->steps,
+                    exec->exchange->run(exec->exchange_state, EXCHANGE_TO_SEQ, tensors, n, queue));
 }
 
 static int64_t kv_elems(const struct exec *exec, int dim)
@@ -104,19 +107,19 @@ enum status exec_step_attention(struct exec *exec, bool backward, int chunk, str
                                   .lse = step->lse,
                                   .workspace = exec->workspace};
     if (!backward)
-        return exec->attention->forward(&step->shape, &args, queue);
+        return RANGE_AT("attention forward", chunk, exec->attention->forward(&step->shape, &args, queue));
     args.d_o = exec->d_o + o;
     args.dq = exec->dq + q;
     if (!exec->shared) {
         args.dk = exec->dk + k * exec->elem_bytes;
         args.dv = exec->dv + v * exec->elem_bytes;
-        return exec->attention->backward(&step->shape, &args, queue);
+        return RANGE_AT("attention backward", chunk, exec->attention->backward(&step->shape, &args, queue));
     }
     args.dk = exec->dk_sum + k;
     args.dv = exec->dv_sum + v;
     args.dkv_fp32 = args.dkv_accumulate = true;
     if (chunk == 0)
         TRY(sums_clear(exec, queue));
-    TRY(exec->attention->backward(&step->shape, &args, queue));
+    TRY(RANGE_AT("attention backward", chunk, exec->attention->backward(&step->shape, &args, queue)));
     return chunk + 1 == exec->plan.chunks ? sums_round(exec, queue) : STATUS_OK;
 }
