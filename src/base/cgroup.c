@@ -142,3 +142,44 @@ bool cgroup_stat(const struct cgroup *group, const char *file, const char *key, 
         fclose(stream);
     return found;
 }
+
+/* "max 100000" or "150000 100000". */
+static bool quota_v2(const struct cgroup *group, double *out)
+{
+    FILE *file = open_in(group, "cpu.max");
+    long long quota, period;
+    if (!file)
+        return false;
+    int got = fscanf(file, "%lld %lld", &quota, &period);
+    fclose(file);
+    if (got != 2 || quota < 0 || period < 1)
+        return false;
+    *out = (double)quota / (double)period;
+    return true;
+}
+
+static bool quota_v1(const struct cgroup *group, double *out)
+{
+    int64_t quota, period;
+    if (!cgroup_int(group, "cpu.cfs_quota_us", &quota) || !cgroup_int(group, "cpu.cfs_period_us", &period))
+        return false;
+    if (quota < 0 || period < 1) /* -1 is no limit */
+        return false;
+    *out = (double)quota / (double)period;
+    return true;
+}
+
+double cgroup_cpus(const char *root, int *out_version)
+{
+    struct cgroup group;
+    double least = -1, quota;
+    int version = 0;
+    for (bool more = cgroup_find(root, "cpu", &group); more; more = cgroup_up(&group))
+        if ((group.version == 2 ? quota_v2(&group, &quota) : quota_v1(&group, &quota)) && (least < 0 || quota < least)) {
+            least = quota;
+            version = group.version;
+        }
+    if (out_version)
+        *out_version = version;
+    return least;
+}

@@ -30,6 +30,9 @@ bool cgroup_up(struct cgroup *group); /* to the parent; false at the mount point
 bool cgroup_text(const struct cgroup *group, const char *file, char *buf, size_t size);
 /* As a number; false when absent or "max". */
 bool cgroup_int(const struct cgroup *group, const char *file, int64_t *out);
+/* CPUs per wall second by the tightest quota along the path; -1 when there is none. *out_version (may be NULL): which version set it, 0
+ * for none. */
+double cgroup_cpus(const char *root, int *out_version);
 /* The value beside `key` in a file of "key value" lines, such as memory.stat. */
 bool cgroup_stat(const struct cgroup *group, const char *file, const char *key, int64_t *out);
 

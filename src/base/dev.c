@@ -101,6 +101,35 @@ enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns)
     return queue->dev->ops->sync(queue, deadline_ns);
 }
 
+int dev_threads(const struct dev *dev)
+{
+    return dev->ops->threads != NULL ? dev->ops->threads(dev) : 1;
+}
+
+enum status dev_threads_set(struct dev *dev, int n)
+{
+    if (n < 1 || n > DEV_THREADS_MAX)
+        return FAIL(STATUS_USAGE, "%d threads: 1 to %d", n, DEV_THREADS_MAX);
+    if (dev->ops->threads_set != NULL)
+        dev->ops->threads_set(dev, n);
+    return STATUS_OK;
+}
+
+int dev_queue_threads(const struct dev_queue *queue)
+{
+    return queue != NULL && queue->dev->ops->queue_threads != NULL ? queue->dev->ops->queue_threads(queue) : 1;
+}
+
+void dev_parallel(struct dev_queue *queue, int64_t tasks, void (*fn)(void *arg, int64_t task, int thread), void *arg)
+{
+    if (tasks > 1 && dev_queue_threads(queue) > 1) {
+        queue->dev->ops->parallel(queue, tasks, fn, arg);
+        return;
+    }
+    for (int64_t task = 0; task < tasks; task++)
+        fn(arg, task, 0);
+}
+
 enum status dev_event_create(struct dev *dev, struct dev_event **out)
 {
     TRY(dev->ops->event_create(dev, out));

@@ -54,6 +54,17 @@ enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t
 enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes);
 enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns);
 
+/* Threads that a kernel may use at a time: of a CPU by default those of the process's binding, at most its control group's quota; 1
+ * of what brings its own parallelism. Set it (1 to DEV_THREADS_MAX, else STATUS_USAGE) while nothing computes. */
+enum { DEV_THREADS_MAX = 1024 };
+int dev_threads(const struct dev *dev);
+enum status dev_threads_set(struct dev *dev, int n);
+/* For kernels: threads that dev_parallel uses on this queue. 1 for NULL and on a queue beside, whose thread works alone. */
+int dev_queue_threads(const struct dev_queue *queue);
+/* fn(arg, task, thread) for 0 <= task < tasks, 0 <= thread < dev_queue_threads(queue), in any order but so that a task may wait for a
+ * lower one; complete on return. Where threads cannot be had the caller does all. */
+void dev_parallel(struct dev_queue *queue, int64_t tasks, void (*fn)(void *arg, int64_t task, int thread), void *arg);
+
 enum status dev_event_create(struct dev *dev, struct dev_event **out);
 void dev_event_destroy(struct dev_event *event);
 enum status dev_event_record(struct dev_event *event, struct dev_queue *queue);

@@ -1,15 +1,28 @@
 /* base/dev_cpu.c -- the CPU as a device: every call completes before it returns, so an ordinary queue needs no state.
  *
  * A queue beside has a lane. What its own jobs put on it happens at once; what others put on it waits for its turn.
+ *
+ * The threads that kernels share (dev_parallel) start with the first call that needs them, so that a device which only moves bytes, or
+ * runs on one CPU, has none.
  */
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/dev_ops.h"
 #include "base/lane.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/team.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct cpu_dev {
+    struct dev base;
+    int threads;
+    struct team *team; /* NULL until it is needed, and when the system gave no threads */
+    bool refused;      /* it did not: said once */
+};
 
 struct cpu_queue {
     struct dev_queue base;
@@ -24,20 +37,72 @@ struct cpu_event {
     uint64_t ticket;
 };
 
+/* CPUs of this thread's binding; 1 when it cannot be read. */
+static int bound_cpus(void)
+{
+    enum { CPUS_MAX = 16384 };
+    cpu_set_t set[CPUS_MAX / 8 / sizeof(cpu_set_t)];
+    if (sched_getaffinity(0, sizeof set, set) != 0)
+        return 1;
+    int n = CPU_COUNT_S(sizeof set, set);
+    return n < 1 ? 1 : n > DEV_THREADS_MAX ? DEV_THREADS_MAX : n;
+}
+
 static enum status cpu_open(int index, struct dev **out)
 {
     if (index != 0)
         return HINT(FAIL(STATUS_USAGE, "there is no cpu device %d", index), "the CPU is one device, number 0");
-    struct dev *dev = calloc(1, sizeof *dev);
+    struct cpu_dev *dev = calloc(1, sizeof *dev);
     if (!dev)
         return FAIL(STATUS_NOMEM, "no memory for a device handle");
-    *out = dev;
+    double quota = cgroup_cpus("", NULL);
+    dev->threads = bound_cpus();
+    if (quota >= 0 && quota < dev->threads)
+        dev->threads = quota < 1 ? 1 : (int)quota;
+    *out = &dev->base;
     return STATUS_OK;
 }
 
 static void cpu_close(struct dev *dev)
 {
+    team_destroy(((struct cpu_dev *)dev)->team);
     free(dev);
+}
+
+static int cpu_threads(const struct dev *dev)
+{
+    return ((const struct cpu_dev *)dev)->threads;
+}
+
+static void cpu_threads_set(struct dev *handle, int n)
+{
+    struct cpu_dev *dev = (struct cpu_dev *)handle;
+    if (dev->team != NULL && team_threads(dev->team) != n) {
+        team_destroy(dev->team);
+        dev->team = NULL;
+    }
+    dev->threads = n;
+}
+
+static int cpu_queue_threads(const struct dev_queue *queue)
+{
+    return ((const struct cpu_queue *)queue)->lane != NULL ? 1 : cpu_threads(queue->dev);
+}
+
+static void cpu_parallel(struct dev_queue *queue, int64_t tasks, void (*fn)(void *arg, int64_t task, int thread), void *arg)
+{
+    struct cpu_dev *dev = (struct cpu_dev *)queue->dev;
+    if (dev->team == NULL && !dev->refused && team_create(dev->threads, &dev->team) != STATUS_OK) {
+        log_warn("%s: one thread computes alone", status_last()->what);
+        status_clear();
+        dev->refused = true;
+    }
+    if (dev->team != NULL) {
+        team_run(dev->team, tasks, fn, arg);
+        return;
+    }
+    for (int64_t task = 0; task < tasks; task++)
+        fn(arg, task, 0);
 }
 
 static enum status cpu_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes)
@@ -194,6 +259,10 @@ const struct dev_ops dev_cpu = {
     .copy = cpu_copy,
     .fill = cpu_fill,
     .sync = cpu_sync,
+    .threads = cpu_threads,
+    .threads_set = cpu_threads_set,
+    .queue_threads = cpu_queue_threads,
+    .parallel = cpu_parallel,
     .event_create = cpu_event_create,
     .event_destroy = cpu_event_destroy,
     .event_record = cpu_event_record,

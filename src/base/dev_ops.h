@@ -40,6 +40,11 @@ struct dev_ops {
     enum status (*copy)(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
     enum status (*fill)(struct dev_queue *queue, void *dst, int byte, size_t bytes);
     enum status (*sync)(struct dev_queue *queue, int64_t deadline_ns);
+    /* NULL: one thread. threads_set is only asked for legal counts. */
+    int (*threads)(const struct dev *dev);
+    void (*threads_set)(struct dev *dev, int n);
+    int (*queue_threads)(const struct dev_queue *queue);
+    void (*parallel)(struct dev_queue *queue, int64_t tasks, void (*fn)(void *arg, int64_t task, int thread), void *arg);
     enum status (*event_create)(struct dev *dev, struct dev_event **out);
     void (*event_destroy)(struct dev_event *event);
     enum status (*event_record)(struct dev_event *event, struct dev_queue *queue);
