@@ -234,7 +234,7 @@ static enum status variants_run(uint64_t seed, struct attention_data *d, struct 
     for (int i = 0; i < n; i++)
         for (int backward = 0; backward < 2; backward++) {
             attention_cpu_use(variants[i].isa);
-            size_t bytes = variants[i].attention->workspace_bytes(&d->shape, backward != 0);
+            size_t bytes = variants[i].attention->workspace_bytes(&d->shape, backward != 0, 1);
             attention_cpu_use(-1);
             workspace = bytes > workspace ? bytes : workspace;
         }

@@ -185,9 +185,11 @@ static enum status attention_run(struct subject *s, const struct buffers *b, boo
 
 static enum status build(struct subject *s)
 {
-    size_t workspace = s->attention->workspace_bytes(&s->shape, false);
-    if (is_backward(s) && s->attention->workspace_bytes(&s->shape, true) > workspace)
-        workspace = s->attention->workspace_bytes(&s->shape, true);
+    size_t workspace = 0;
+    for (int backward = 0; backward <= is_backward(s); backward++) {
+        size_t bytes = s->attention->workspace_bytes(&s->shape, backward != 0, dev_threads(s->env->dev));
+        workspace = bytes > workspace ? bytes : workspace;
+    }
     TRY(dev_queue_create(s->env->dev, &s->queue));
     TRY(dev_alloc(s->env->dev, workspace, "attention workspace", &s->workspace));
     TRY(mem_alloc((size_t)s->rotation.n * sizeof *s->copies, "buffers", (void **)&s->copies));

@@ -1,4 +1,4 @@
-/* kernels/attention_cpu.c -- vectorised attention on one CPU thread: flash-style blocks, fp32 accumulation, O(seq)
+/* kernels/attention_cpu.c -- vectorised attention on CPU threads: flash-style blocks, fp32 accumulation, O(seq)
  * workspace.
  *
  * Measured on one Zen 4 core (FMA peak 117 GFLOP/s), fp32, S = 3072, not causal, forward and backward: head_dim 64 97
@@ -77,12 +77,12 @@ static struct verdict cpu_supports(const struct attention_shape *shape)
     return verdict;
 }
 
-static size_t cpu_workspace_bytes(const struct attention_shape *shape, bool backward)
+static size_t cpu_workspace_bytes(const struct attention_shape *shape, bool backward, int threads)
 {
     const struct attention_cpu_isa *isa = isa_in_use();
     if (!attention_shape_good(shape))
         return 0;
-    return backward ? isa->backward_bytes(shape) : isa->forward_bytes(shape);
+    return backward ? isa->backward_bytes(shape, threads) : isa->forward_bytes(shape, threads);
 }
 
 static enum status cpu_check(const struct attention_shape *shape, const struct attention_args *args, bool backward)
@@ -92,21 +92,26 @@ static enum status cpu_check(const struct attention_shape *shape, const struct a
     return verdict_ok(&verdict) ? STATUS_OK : FAIL(STATUS_UNSUPPORTED, "attention: %s", verdict.why);
 }
 
+/* A call that takes less than waking other threads does (some 50 us): its caller computes alone. */
+static struct dev_queue *worth_sharing(const struct attention_shape *shape, bool backward, struct dev_queue *queue)
+{
+    static const double least_flops = 4e6;
+    return dev_queue_threads(queue) > 1 && attention_flops(shape, backward) >= least_flops ? queue : NULL;
+}
+
 static enum status cpu_forward(const struct attention_shape *shape, const struct attention_args *args,
                                struct dev_queue *queue)
 {
-    (void)queue;
     TRY(cpu_check(shape, args, false));
-    isa_in_use()->forward(shape, args);
+    isa_in_use()->forward(shape, args, worth_sharing(shape, false, queue));
     return STATUS_OK;
 }
 
 static enum status cpu_backward(const struct attention_shape *shape, const struct attention_args *args,
                                 struct dev_queue *queue)
 {
-    (void)queue;
     TRY(cpu_check(shape, args, true));
-    isa_in_use()->backward(shape, args);
+    isa_in_use()->backward(shape, args, worth_sharing(shape, true, queue));
     return STATUS_OK;
 }
 

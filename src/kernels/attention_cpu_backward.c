@@ -1,7 +1,7 @@
-/* kernels/attention_cpu_backward.c -- backward attention on one CPU thread; compiled once per instruction set.
+/* kernels/attention_cpu_backward.c -- backward attention on CPU threads; compiled once per instruction set.
  *
  * For each kv head, K and V of the segment are packed once; dK and dV are summed in fp32 over all its query heads and
- * rounded once. Per block of BLOCK_Q queries, for each block of keys that some query sees:
+ * rounded once. A stripe of BLOCK_K keys meets one block of BLOCK_Q queries (of one head) after the other:
  *
  *   S = Q K^T, dP = dO V^T                   per panel of MICRO_ROWS queries, into two tiles [BLOCK_Q][BLOCK_K]
  *   P = 2^((S scale - LSE) log2 e)           0 outside each row's range of keys
@@ -9,55 +9,211 @@
  *   dQ += dS K                               per panel of queries
  *   dV += P^T dO, dK += dS^T Q               per panel of MICRO_ROWS keys; the tile is read by columns
  *
- * Five products, 10 * head_dim FLOP per pair. Tiles take 2 * 36 KiB, one block of packed K, V, K again, dK, dV 480 KiB
- * at head_dim 128: L2 on machines with 512 KiB or more, else 2.5 KiB per key from L3 for 61 kFLOP, 4 GB/s at 100
- * GFLOP/s. The order of every sum is fixed: heads, blocks of queries, blocks of keys ascending. With dkv_accumulate the
- * sums start from what dk and dv hold, so a group of heads split over several calls in order gives the bits of one
- * call.
+ * Five products, 10 * head_dim FLOP per pair. A stripe is a task, and stripes follow each other through the same blocks of
+ * queries, each at least one block behind the one before it:
+ *
+ *              blocks of queries, last first ->
+ *   stripe 0   = = = = = = = = .            what a stripe adds to dQ comes after what the stripes before it added, and its
+ *   stripe 1   = = = = = .                  own dK and dV grow block by block: every sum has one order, whatever the number
+ *   stripe 2   = = = .                      of threads, without a second copy of dQ and without computing S and dP twice
+ *                                           (7 products instead of 5)
+ *
+ * What that costs: dQ is read and written once per stripe, 2 * 4 * head_dim bytes per query for 10 * head_dim * BLOCK_K
+ * FLOP, 0.8 GB/s at 100 GFLOP/s; a private dQ per thread would take seq * head_dim floats each and be summed in an order
+ * that depends on their number. Queries and dO are packed once per head, for CHUNK_BLOCKS blocks at a time, so their
+ * workspace is bounded; a block brings 2.5 KiB per query at head_dim 128 from L3 for 123 kFLOP, 2 GB/s. A stripe's K, V,
+ * K again, dK and dV take 240 KiB and stay in L2.
+ *
+ * With dkv_accumulate the sums start from what dk and dv hold, so a group of heads split over several calls in order gives
+ * the bits of one call.
  */
-#include "kernels/attention_cpu_block.h"
+#include "kernels/attention_cpu_wave.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+enum {
+    STRIPE = 96,       /* keys of a task, queries of a step: 11.8 MFLOP at head_dim 128, some 100 us */
+    CHUNK_BLOCKS = 96, /* blocks of queries packed at a time, over all items of a wave */
+    WAIT_SPINS = 4000, /* some 50 us; then the CPU is offered to whoever has the stripe before */
+};
+
+_Static_assert(STRIPE % TILE_STEP == 0 && STRIPE % MICRO_ROWS == 0, "a stripe is whole panels either way");
+_Static_assert((int)STRIPE <= (int)BLOCK_ROWS_MAX, "block_keys holds a block of queries");
 
 struct backward {
     const struct attention_shape *shape;
     const struct attention_args *args;
-    struct attention_segment segment;
     struct scale scale;
-    int64_t dim_padded, dim_v_padded;
-    float *k_cols, *v_cols, *k_lanes; /* the segment's, of one kv head */
-    float *dk, *dv;                   /* [seq_k rounded up][dim_padded], [..][dim_v_padded] */
-    float *q_rows, *do_rows;          /* A operands of S and dP */
-    float *q_lanes, *do_lanes;        /* B operands of dK and dV */
-    float *dq;                        /* [BLOCK_Q][dim_padded] */
-    float *p, *ds;                    /* [BLOCK_Q][BLOCK_K] */
-    float lse[BLOCK_Q], d[BLOCK_Q];
+    int64_t dim_padded, dim_v_padded, tile_floats;
+    float *k_cols, *v_cols, *k_lanes; /* of the wave's items */
+    float *dk, *dv;                   /* [rows][dim_padded], [rows][dim_v_padded] */
+    _Atomic int64_t *passed;          /* [stripe]: blocks of this chunk that the stripe is through with */
+    /* [slot], a block of queries each */
+    float *q_rows, *do_rows;   /* A operands of S and dP */
+    float *q_lanes, *do_lanes; /* B operands of dK and dV */
+    float *dq;                 /* [STRIPE][dim_padded] */
+    float *lse, *d;            /* [STRIPE] */
+    float *tiles;              /* [thread]: P and dS, [STRIPE][STRIPE] each */
+    int64_t slots, per_item;   /* slots in all; what each item of the wave gets */
+    int64_t chunk;             /* which part of each item's blocks is in the slots */
+    struct wave wave;
 };
 
-static size_t backward_lay(struct backward *backward, const struct attention_shape *shape, char *base)
+static int64_t blocks_of(int64_t n)
 {
-    struct carver carver = {base, 0};
-    int64_t seq_k = attention_longest_keys(shape);
-    int64_t dim = shape->head_dim, dim_v = shape->head_dim_v;
-    backward->dim_padded = round_up(dim, MICRO_COLS);
-    backward->dim_v_padded = round_up(dim_v, MICRO_COLS);
-    backward->k_cols = carve(&carver, round_up(seq_k, MICRO_COLS) * dim);
-    backward->v_cols = carve(&carver, round_up(seq_k, MICRO_COLS) * dim_v);
-    backward->k_lanes = carve(&carver, round_up(seq_k, BLOCK_K) * backward->dim_padded);
-    backward->dk = carve(&carver, round_up(seq_k, TILE_STEP) * backward->dim_padded);
-    backward->dv = carve(&carver, round_up(seq_k, TILE_STEP) * backward->dim_v_padded);
-    backward->q_rows = carve(&carver, BLOCK_Q * dim);
-    backward->do_rows = carve(&carver, BLOCK_Q * dim_v);
-    backward->q_lanes = carve(&carver, BLOCK_Q * backward->dim_padded);
-    backward->do_lanes = carve(&carver, BLOCK_Q * backward->dim_v_padded);
-    backward->dq = carve(&carver, BLOCK_Q * backward->dim_padded);
-    backward->p = carve(&carver, (int64_t)BLOCK_Q * BLOCK_K);
-    backward->ds = carve(&carver, (int64_t)BLOCK_Q * BLOCK_K);
-    return carver.used;
+    return (n + STRIPE - 1) / STRIPE;
 }
 
-size_t ATTENTION_CPU_NAMED(backward_bytes)(const struct attention_shape *shape)
+/* Rows of keys to make room for. */
+static int64_t backward_lay(struct backward *backward, const struct attention_shape *shape, int threads, char *base,
+                            size_t *used)
+{
+    struct carver carver = {base, 0};
+    int64_t stripes = blocks_of(attention_longest_keys(shape));
+    int64_t items = wave_slots(shape, threads, stripes), rows = wave_rows(shape, items, STRIPE);
+    int64_t dim = shape->head_dim, dim_v = shape->head_dim_v, heads = least(shape->group, shape->heads);
+    backward->shape = shape;
+    backward->dim_padded = round_up(dim, MICRO_COLS);
+    backward->dim_v_padded = round_up(dim_v, MICRO_COLS);
+    backward->tile_floats = 2 * STRIPE * STRIPE;
+    backward->slots = least(most(blocks_of(attention_longest_queries(shape)) * heads, 1) * items, CHUNK_BLOCKS);
+    backward->k_cols = carve(&carver, rows * dim);
+    backward->v_cols = carve(&carver, rows * dim_v);
+    backward->k_lanes = carve(&carver, rows * backward->dim_padded);
+    backward->dk = carve(&carver, rows * backward->dim_padded);
+    backward->dv = carve(&carver, rows * backward->dim_v_padded);
+    backward->passed =
+        (_Atomic int64_t *)(void *)carve(&carver, rows / STRIPE * (int64_t)(sizeof(int64_t) / sizeof(float)));
+    backward->q_rows = carve(&carver, backward->slots * STRIPE * dim);
+    backward->do_rows = carve(&carver, backward->slots * STRIPE * dim_v);
+    backward->q_lanes = carve(&carver, backward->slots * STRIPE * backward->dim_padded);
+    backward->do_lanes = carve(&carver, backward->slots * STRIPE * backward->dim_v_padded);
+    backward->dq = carve(&carver, backward->slots * STRIPE * backward->dim_padded);
+    backward->lse = carve(&carver, backward->slots * STRIPE);
+    backward->d = carve(&carver, backward->slots * STRIPE);
+    backward->tiles = carve(&carver, threads * backward->tile_floats);
+    *used = carver.used;
+    return rows;
+}
+
+size_t ATTENTION_CPU_NAMED(backward_bytes)(const struct attention_shape *shape, int threads)
 {
     struct backward backward;
-    return backward_lay(&backward, shape, NULL) + 64;
+    size_t used = 0;
+    backward_lay(&backward, shape, threads, NULL, &used);
+    return used + 64;
+}
+
+/* ---- which block of queries: an item's are counted head by head, in each head the last first ---- */
+
+static int64_t item_blocks(const struct wave_item *item)
+{
+    return item_has_work(item) ? (item->heads.end - item->heads.first) * blocks_of(item->segment.seq_q) : 0;
+}
+
+/* Blocks of this chunk. */
+static int64_t chunk_blocks(const struct backward *backward, const struct wave_item *item)
+{
+    return attention_clamp(item_blocks(item) - backward->chunk * backward->per_item, 0, backward->per_item);
+}
+
+struct block {
+    int head;
+    int64_t from, count; /* queries of the segment */
+    int64_t slot;
+};
+
+static struct block block_get(const struct backward *backward, const struct wave_item *item, int64_t n)
+{
+    int64_t in_head = blocks_of(item->segment.seq_q), all = backward->chunk * backward->per_item + n;
+    struct block block = {.head = (int)(item->heads.first + all / in_head),
+                          .from = (in_head - 1 - all % in_head) * STRIPE,
+                          .slot = (item - backward->wave.item) * backward->per_item + n};
+    block.count = least(item->segment.seq_q - block.from, STRIPE);
+    return block;
+}
+
+static struct rows block_q(const struct backward *backward, const struct wave_item *item, const struct block *block)
+{
+    const struct attention_shape *shape = backward->shape;
+    int64_t token = attention_q_token(shape, &item->segment, block->from);
+    return (struct rows){shape->dtype, backward->args->q,
+                         token * shape->q_stride + (int64_t)block->head * shape->head_dim, shape->q_stride,
+                         shape->head_dim};
+}
+
+static struct rows block_o(const struct backward *backward, const struct wave_item *item, const struct block *block)
+{
+    const struct attention_shape *shape = backward->shape;
+    int64_t token = attention_q_token(shape, &item->segment, block->from);
+    return (struct rows){shape->dtype, backward->args->o,
+                         token * shape->o_stride + (int64_t)block->head * shape->head_dim_v, shape->o_stride,
+                         shape->head_dim_v};
+}
+
+/* ---- packing ---- */
+
+enum { KEYS, QUERIES }; /* kinds of tasks: STRIPE keys of an item; a block of its queries */
+
+/* The fp32 sums of `count` keys: from zero or from `tensor`. */
+static void sums_begin(const struct rows *tensor, bool accumulate, int64_t from, int64_t count, int64_t padded,
+                       float *sums)
+{
+    memset(sums, 0, (size_t)(STRIPE * padded) * sizeof(float));
+    for (int64_t j = 0; accumulate && j < count; j++)
+        rows_load(tensor, from + j, sums + j * padded);
+}
+
+static void sums_end(const struct rows *tensor, void *base, int64_t from, int64_t count, int64_t padded,
+                     const float *sums)
+{
+    for (int64_t j = 0; j < count; j++)
+        dtype_store(tensor->dtype, sums + j * padded,
+                    (char *)base + (tensor->first + (from + j) * tensor->stride) * dtype_bytes(tensor->dtype),
+                    tensor->dim);
+}
+
+/* dK and dV of an item as rows of their tensors. */
+static void item_gradients(const struct backward *backward, const struct wave_item *item, struct rows *dk,
+                           struct rows *dv)
+{
+    *dk = item_k(backward->shape, backward->args, item);
+    *dv = item_v(backward->shape, backward->args, item);
+    dk->base = backward->args->dk;
+    dv->base = backward->args->dv;
+    dk->dtype = dv->dtype = backward->args->dkv_fp32 ? DTYPE_FP32 : backward->shape->dtype;
+}
+
+static void keys_begin_task(void *arg, int64_t task, int thread)
+{
+    const struct backward *backward = arg;
+    const struct wave_item *item = wave_find(&backward->wave, KEYS, &task);
+    bool accumulate = backward->args->dkv_accumulate;
+    int64_t from = task * STRIPE, count = least(item->segment.seq_k - from, STRIPE), row = item->row + from;
+    struct rows k = item_k(backward->shape, backward->args, item), v = item_v(backward->shape, backward->args, item),
+                dk, dv;
+    (void)thread;
+    item_gradients(backward, item, &dk, &dv);
+    sums_begin(&dk, accumulate, from, count, backward->dim_padded, backward->dk + row * backward->dim_padded);
+    sums_begin(&dv, accumulate, from, count, backward->dim_v_padded, backward->dv + row * backward->dim_v_padded);
+    if (!item_has_work(item) || item->segment.hidden)
+        return;
+    pack_cols(&k, from, count, backward->k_cols + row * k.dim);
+    pack_cols(&v, from, count, backward->v_cols + row * v.dim);
+    pack_lanes(&k, from, count, STRIPE, backward->k_lanes + row * backward->dim_padded);
+}
+
+static void keys_end_task(void *arg, int64_t task, int thread)
+{
+    const struct backward *backward = arg;
+    const struct wave_item *item = wave_find(&backward->wave, KEYS, &task);
+    int64_t from = task * STRIPE, count = least(item->segment.seq_k - from, STRIPE), row = item->row + from;
+    struct rows dk, dv;
+    (void)thread;
+    item_gradients(backward, item, &dk, &dv);
+    sums_end(&dk, backward->args->dk, from, count, backward->dim_padded, backward->dk + row * backward->dim_padded);
+    sums_end(&dv, backward->args->dv, from, count, backward->dim_v_padded, backward->dv + row * backward->dim_v_padded);
 }
 
 /* D of each row: rows of dO times rows of O. */
@@ -74,11 +230,52 @@ static void row_products(const struct rows *d_o, const struct rows *o, int64_t f
     }
 }
 
+static void queries_begin_task(void *arg, int64_t task, int thread)
+{
+    const struct backward *backward = arg;
+    const struct attention_shape *shape = backward->shape;
+    const struct wave_item *item = wave_find(&backward->wave, QUERIES, &task);
+    struct block block = block_get(backward, item, task);
+    struct rows q = block_q(backward, item, &block), o = block_o(backward, item, &block), d_o = o;
+    int64_t at = block.slot * STRIPE;
+    (void)thread;
+    d_o.base = backward->args->d_o;
+    pack_rows(&q, 0, block.count, backward->scale.sign, backward->q_rows + at * q.dim);
+    pack_rows(&d_o, 0, block.count, 1.0f, backward->do_rows + at * o.dim);
+    pack_lanes(&q, 0, block.count, STRIPE, backward->q_lanes + at * backward->dim_padded);
+    pack_lanes(&d_o, 0, block.count, STRIPE, backward->do_lanes + at * backward->dim_v_padded);
+    row_products(&d_o, &o, 0, block.count, backward->d + at);
+    memcpy(backward->lse + at, backward->args->lse + attention_lse_index(shape, &item->segment, block.head, block.from),
+           (size_t)block.count * sizeof(float));
+    memset(backward->dq + at * backward->dim_padded, 0, (size_t)(STRIPE * backward->dim_padded) * sizeof(float));
+}
+
+static void queries_end_task(void *arg, int64_t task, int thread)
+{
+    const struct backward *backward = arg;
+    const struct wave_item *item = wave_find(&backward->wave, QUERIES, &task);
+    struct block block = block_get(backward, item, task);
+    struct rows dq = block_q(backward, item, &block);
+    (void)thread;
+    sums_end(&dq, backward->args->dq, 0, block.count, backward->dim_padded,
+             backward->dq + block.slot * STRIPE * backward->dim_padded);
+}
+
+/* ---- one stripe of keys against one block of queries ---- */
+
+struct tile {
+    const struct backward *backward;
+    struct block_keys keys;
+    int64_t slot, key, row;       /* of the block; the stripe's first key, in the segment and in the packed buffers */
+    struct attention_range range; /* keys of the stripe that some query sees, in whole TILE_STEPs */
+    float *p, *ds;
+};
+
 /* One row of S and dP becomes P and dS, in place; 0 outside `seen`, which lies within [0, n). */
-static void gradient_row(const struct backward *backward, int64_t row, float *p, float *ds, int64_t n,
+static void gradient_row(const struct backward *backward, float lse, float d, float *p, float *ds, int64_t n,
                          struct attention_range seen)
 {
-    float lse = backward->lse[row], d = backward->d[row], scale = backward->shape->scale;
+    float scale = backward->shape->scale;
     if (lse == -INFINITY)
         seen.end = seen.first;
     lse = lse > FLT_MAX ? FLT_MAX : lse; /* beyond fp32: no inf - inf */
@@ -96,127 +293,143 @@ static void gradient_row(const struct backward *backward, int64_t row, float *p,
     memset(ds + seen.end, 0, (size_t)(n - seen.end) * sizeof *ds);
 }
 
-/* P, dS and dQ of one panel of queries against the tile columns [tile.first, tile.end) of the block of keys. */
-static void backward_panel(struct backward *backward, const struct block_keys *keys, int64_t panel, int64_t block,
-                           struct attention_range tile)
+/* P, dS and dQ of one panel of queries. */
+static void tile_panel(const struct tile *tile, int64_t panel)
 {
-    const struct attention_shape *shape = backward->shape;
-    struct attention_range range = range_in_block(keys->panel[panel], block, MICRO_COLS);
-    int64_t row = panel * MICRO_ROWS, n = range.end - range.first;
-    float *p = backward->p + row * BLOCK_K, *ds = backward->ds + row * BLOCK_K;
-    for (int64_t j = range.first; j < range.end; j += MICRO_COLS) {
-        micro_tile(MICRO_SET, shape->head_dim, backward->q_rows + row * shape->head_dim, 1, MICRO_ROWS,
-                   backward->k_cols + (block + j) * shape->head_dim, p + j, BLOCK_K, NULL);
-        micro_tile(MICRO_SET, shape->head_dim_v, backward->do_rows + row * shape->head_dim_v, 1, MICRO_ROWS,
-                   backward->v_cols + (block + j) * shape->head_dim_v, ds + j, BLOCK_K, NULL);
-    }
+    const struct backward *backward = tile->backward;
+    struct attention_range range = range_in_block(tile->keys.panel[panel], tile->key, STRIPE, MICRO_COLS);
+    int64_t row = panel * MICRO_ROWS, at = tile->slot * STRIPE + row, n = range.end - range.first;
+    int64_t dim = backward->shape->head_dim, dim_v = backward->shape->head_dim_v, padded = backward->dim_padded;
+    float *p = tile->p + row * STRIPE, *ds = tile->ds + row * STRIPE;
+    for (int64_t j = range.first; j < range.end; j += MICRO_COLS)
+        micro_tile(MICRO_SET, dim, backward->q_rows + at * dim, 1, MICRO_ROWS, backward->k_cols + (tile->row + j) * dim,
+                   p + j, STRIPE, NULL);
+    for (int64_t j = range.first; j < range.end; j += MICRO_COLS)
+        micro_tile(MICRO_SET, dim_v, backward->do_rows + at * dim_v, 1, MICRO_ROWS,
+                   backward->v_cols + (tile->row + j) * dim_v, ds + j, STRIPE, NULL);
     for (int64_t r = 0; r < MICRO_ROWS; r++) {
-        struct attention_range seen = keys->row[row + r];
-        seen.first = attention_clamp(seen.first - block, tile.first, tile.end) - tile.first;
-        seen.end = attention_clamp(seen.end - block, tile.first, tile.end) - tile.first;
-        gradient_row(backward, row + r, p + r * BLOCK_K + tile.first, ds + r * BLOCK_K + tile.first,
-                     tile.end - tile.first, seen);
+        struct attention_range seen = tile->keys.row[row + r];
+        seen.first = attention_clamp(seen.first - tile->key, tile->range.first, tile->range.end) - tile->range.first;
+        seen.end = attention_clamp(seen.end - tile->key, tile->range.first, tile->range.end) - tile->range.first;
+        gradient_row(backward, backward->lse[at + r], backward->d[at + r], p + r * STRIPE + tile->range.first,
+                     ds + r * STRIPE + tile->range.first, tile->range.end - tile->range.first, seen);
     }
-    const float *k = backward->k_lanes + block * backward->dim_padded + range.first * MICRO_COLS;
-    for (int64_t t = 0; n > 0 && t < backward->dim_padded; t += MICRO_COLS)
-        micro_tile(MICRO_ADD, n, ds + range.first, BLOCK_K, 1, k + t * BLOCK_K,
-                   backward->dq + row * backward->dim_padded + t, backward->dim_padded, NULL);
+    const float *k = backward->k_lanes + tile->row * padded + range.first * MICRO_COLS;
+    for (int64_t t = 0; n > 0 && t < padded; t += MICRO_COLS)
+        micro_tile(MICRO_ADD, n, ds + range.first, STRIPE, 1, k + t * STRIPE, backward->dq + at * padded + t, padded,
+                   NULL);
 }
 
 /* dK and dV of the tile's keys, summed over `count` queries. */
-static void backward_keys(struct backward *backward, int64_t count, int64_t block, struct attention_range tile)
+static void tile_keys(const struct tile *tile, int64_t count)
 {
-    int64_t dim = backward->dim_padded, dim_v = backward->dim_v_padded;
-    for (int64_t j = tile.first; j < tile.end; j += MICRO_ROWS) {
+    const struct backward *backward = tile->backward;
+    int64_t dim = backward->dim_padded, dim_v = backward->dim_v_padded, at = tile->slot * STRIPE;
+    for (int64_t j = tile->range.first; j < tile->range.end; j += MICRO_ROWS) {
         for (int64_t t = 0; t < dim_v; t += MICRO_COLS)
-            micro_tile(MICRO_ADD, count, backward->p + j, 1, BLOCK_K, backward->do_lanes + t * BLOCK_Q,
-                       backward->dv + (block + j) * dim_v + t, dim_v, NULL);
+            micro_tile(MICRO_ADD, count, tile->p + j, 1, STRIPE, backward->do_lanes + at * dim_v + t * STRIPE,
+                       backward->dv + (tile->row + j) * dim_v + t, dim_v, NULL);
         for (int64_t t = 0; t < dim; t += MICRO_COLS)
-            micro_tile(MICRO_ADD, count, backward->ds + j, 1, BLOCK_K, backward->q_lanes + t * BLOCK_Q,
-                       backward->dk + (block + j) * dim + t, dim, NULL);
+            micro_tile(MICRO_ADD, count, tile->ds + j, 1, STRIPE, backward->q_lanes + at * dim + t * STRIPE,
+                       backward->dk + (tile->row + j) * dim + t, dim, NULL);
     }
 }
 
-static void backward_block(struct backward *backward, int head, int64_t from)
+static void tile_run(struct tile *tile, const struct wave_item *item, const struct block *block)
 {
-    const struct attention_shape *shape = backward->shape;
-    const struct attention_args *args = backward->args;
-    const struct attention_segment *segment = &backward->segment;
-    int64_t count = least(segment->seq_q - from, BLOCK_Q), token = attention_q_token(shape, segment, from);
-    struct rows q = {shape->dtype, args->q, token * shape->q_stride + (int64_t)head * shape->head_dim, shape->q_stride,
-                     shape->head_dim};
-    struct rows o = {shape->dtype, args->o, token * shape->o_stride + (int64_t)head * shape->head_dim_v,
-                     shape->o_stride, shape->head_dim_v};
-    struct rows d_o = {o.dtype, args->d_o, o.first, o.stride, o.dim};
-    struct block_keys keys;
-    block_keys_get(shape, segment, from, count, &keys);
-    pack_rows(&q, 0, count, backward->scale.sign, backward->q_rows);
-    pack_rows(&d_o, 0, count, 1.0f, backward->do_rows);
-    pack_lanes(&q, 0, count, BLOCK_Q, backward->q_lanes);
-    pack_lanes(&d_o, 0, count, BLOCK_Q, backward->do_lanes);
-    row_products(&d_o, &o, 0, count, backward->d);
-    memcpy(backward->lse, args->lse + attention_lse_index(shape, segment, head, from), (size_t)count * sizeof(float));
-    memset(backward->dq, 0, (size_t)(BLOCK_Q * backward->dim_padded) * sizeof(float));
-    for (int64_t block = round_down(keys.all.first, BLOCK_K); block < keys.all.end; block += BLOCK_K) {
-        struct attention_range tile = range_in_block(keys.all, block, TILE_STEP);
-        for (int64_t panel = 0; panel * MICRO_ROWS < count; panel++)
-            backward_panel(backward, &keys, panel, block, tile);
-        backward_keys(backward, count, block, tile);
+    block_keys_get(tile->backward->shape, &item->segment, block->from, block->count, &tile->keys);
+    tile->slot = block->slot;
+    tile->range = range_in_block(tile->keys.all, tile->key, STRIPE, TILE_STEP);
+    if (tile->range.first == tile->range.end)
+        return;
+    for (int64_t panel = 0; panel * MICRO_ROWS < block->count; panel++)
+        tile_panel(tile, panel);
+    tile_keys(tile, block->count);
+}
+
+/* ---- a stripe ---- */
+
+/* Until the stripe before is through with n blocks. It is on another thread, for tasks start in order. */
+static void wait_passed(const _Atomic int64_t *passed, int64_t n)
+{
+    for (int64_t spins = 0; atomic_load_explicit(passed, memory_order_acquire) < n; spins++)
+        if (spins >= WAIT_SPINS)
+            sched_yield();
+        else
+            simd_pause();
+}
+
+/* May a query of the block see a key of the stripe? What a query sees moves with it, so the first and the last query bound what those
+ * between them see, and the stripes that a block meets follow each other without a gap: it is enough to wait for the one before. */
+static bool block_meets(const struct backward *backward, const struct wave_item *item, const struct block *block,
+                        int64_t key)
+{
+    struct attention_range first = attention_keys(backward->shape, &item->segment, block->from);
+    struct attention_range last = attention_keys(backward->shape, &item->segment, block->from + block->count - 1);
+    return first.first < key + STRIPE && last.end > key;
+}
+
+static void stripe_task(void *arg, int64_t task, int thread)
+{
+    const struct backward *backward = arg;
+    const struct wave_item *item = wave_find(&backward->wave, KEYS, &task);
+    int64_t blocks = chunk_blocks(backward, item), key = task * STRIPE;
+    _Atomic int64_t *passed = backward->passed + (item->row + key) / STRIPE;
+    struct tile tile = {.backward = backward, .key = key, .row = item->row + key};
+    tile.p = backward->tiles + thread * backward->tile_floats;
+    tile.ds = tile.p + STRIPE * STRIPE;
+    for (int64_t n = 0; n < blocks; n++) {
+        struct block block = block_get(backward, item, n);
+        if (!item->segment.hidden && block_meets(backward, item, &block, key)) {
+            if (task > 0)
+                wait_passed(passed - 1, n + 1);
+            tile_run(&tile, item, &block);
+        }
+        atomic_store_explicit(passed, n + 1, memory_order_release);
     }
-    for (int64_t i = 0; i < count; i++)
-        dtype_store(shape->dtype, backward->dq + i * backward->dim_padded,
-                    (char *)args->dq + (q.first + i * q.stride) * dtype_bytes(shape->dtype), shape->head_dim);
 }
 
-/* The fp32 sums of one kv head: from zero or from `tensor`, and back. */
-static void sums_begin(const struct rows *tensor, bool accumulate, int64_t count, int64_t padded, float *sums)
-{
-    memset(sums, 0, (size_t)(round_up(count, TILE_STEP) * padded) * sizeof(float));
-    for (int64_t j = 0; accumulate && j < count; j++)
-        rows_load(tensor, j, sums + j * padded);
-}
+/* ---- a wave ---- */
 
-static void sums_end(const struct rows *tensor, void *base, int64_t count, int64_t padded, const float *sums)
+static int64_t wave_count_keys(struct backward *backward)
 {
-    for (int64_t j = 0; j < count; j++)
-        dtype_store(tensor->dtype, sums + j * padded,
-                    (char *)base + (tensor->first + j * tensor->stride) * dtype_bytes(tensor->dtype), tensor->dim);
-}
-
-static void backward_kv_head(struct backward *backward, int kv)
-{
-    const struct attention_shape *shape = backward->shape;
-    const struct attention_args *args = backward->args;
-    const struct attention_segment *segment = &backward->segment;
-    struct attention_range heads = attention_heads_of(shape, kv);
-    enum dtype out = args->dkv_fp32 ? DTYPE_FP32 : shape->dtype;
-    int64_t k_token = attention_k_token(shape, segment, 0), count = segment->seq_k;
-    struct rows k = {shape->dtype, args->k, k_token * shape->k_stride + (int64_t)kv * shape->head_dim, shape->k_stride,
-                     shape->head_dim};
-    struct rows v = {shape->dtype, args->v, k_token * shape->v_stride + (int64_t)kv * shape->head_dim_v,
-                     shape->v_stride, shape->head_dim_v};
-    struct rows dk = {out, args->dk, k.first, k.stride, k.dim}, dv = {out, args->dv, v.first, v.stride, v.dim};
-    sums_begin(&dk, args->dkv_accumulate, count, backward->dim_padded, backward->dk);
-    sums_begin(&dv, args->dkv_accumulate, count, backward->dim_v_padded, backward->dv);
-    if (heads.first < heads.end && segment->seq_q > 0 && !segment->hidden) {
-        pack_cols(&k, count, backward->k_cols);
-        pack_cols(&v, count, backward->v_cols);
-        pack_lane_blocks(&k, count, backward->k_lanes);
+    int64_t all = 0;
+    for (int i = 0; i < backward->wave.n; i++) {
+        struct wave_item *item = &backward->wave.item[i];
+        item->first[KEYS] = all;
+        all += blocks_of(item->segment.seq_k);
     }
-    for (int64_t head = heads.first; head < heads.end; head++)
-        for (int64_t from = 0; from < segment->seq_q; from += BLOCK_Q)
-            backward_block(backward, (int)head, from);
-    sums_end(&dk, args->dk, count, backward->dim_padded, backward->dk);
-    sums_end(&dv, args->dv, count, backward->dim_v_padded, backward->dv);
+    return all;
 }
 
-void ATTENTION_CPU_NAMED(backward)(const struct attention_shape *shape, const struct attention_args *args)
+static int64_t wave_count_queries(struct backward *backward)
 {
-    struct backward backward = {.shape = shape, .args = args, .scale = scale_split(shape->scale)};
-    backward_lay(&backward, shape, align_line(args->workspace));
-    for (int64_t i = 0; i < attention_segment_count(shape); i++) {
-        backward.segment = attention_segment_get(shape, i);
-        for (int kv = 0; kv < shape->kv_heads; kv++)
-            backward_kv_head(&backward, kv);
+    int64_t all = 0;
+    for (int i = 0; i < backward->wave.n; i++) {
+        backward->wave.item[i].first[QUERIES] = all;
+        all += chunk_blocks(backward, &backward->wave.item[i]);
+    }
+    return all;
+}
+
+void ATTENTION_CPU_NAMED(backward)(const struct attention_shape *shape, const struct attention_args *args,
+                                   struct dev_queue *queue)
+{
+    struct backward backward = {.args = args, .scale = scale_split(shape->scale)};
+    size_t used = 0;
+    int64_t rows = backward_lay(&backward, shape, dev_queue_threads(queue), align_line(args->workspace), &used);
+    backward.wave = wave_begin(shape, rows, STRIPE, (int)least(backward.slots, WAVE_ITEMS));
+    while (wave_next(&backward.wave)) {
+        int64_t stripes = wave_count_keys(&backward), queries;
+        backward.per_item = backward.slots / backward.wave.n;
+        dev_parallel(queue, stripes, keys_begin_task, &backward);
+        for (backward.chunk = 0; (queries = wave_count_queries(&backward)) > 0; backward.chunk++) {
+            for (int64_t i = 0; i < rows / STRIPE; i++)
+                atomic_store_explicit(&backward.passed[i], 0, memory_order_relaxed);
+            dev_parallel(queue, queries, queries_begin_task, &backward);
+            dev_parallel(queue, stripes, stripe_task, &backward);
+            dev_parallel(queue, queries, queries_end_task, &backward);
+        }
+        dev_parallel(queue, stripes, keys_end_task, &backward);
     }
 }

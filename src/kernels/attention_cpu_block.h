@@ -27,8 +27,10 @@ enum {
     BLOCK_K = 192,
     TILE_STEP = 3 * MICRO_COLS, /* whole panels both as rows and as columns */
     PAD_MAX = 32,               /* widest panel */
+    BLOCK_ROWS_MAX = 96,        /* queries of a block at most */
 };
 
+_Static_assert((int)BLOCK_Q <= (int)BLOCK_ROWS_MAX && BLOCK_ROWS_MAX % MICRO_ROWS == 0, "block_keys holds a block");
 _Static_assert(BLOCK_Q % MICRO_ROWS == 0, "a block of queries is whole row panels");
 _Static_assert(TILE_STEP % MICRO_ROWS == 0 && BLOCK_K % TILE_STEP == 0, "a block of keys is whole panels either way");
 _Static_assert((int)MICRO_COLS <= (int)PAD_MAX && (int)MICRO_ROWS <= (int)PAD_MAX, "pads hold a panel");
@@ -86,10 +88,10 @@ SIMD_INLINE void pack_panel_cols(const struct rows *rows, int64_t from, int64_t 
 }
 
 /* B operand: panels of MICRO_COLS rows, (count rounded up) * dim floats. */
-static inline void pack_cols(const struct rows *rows, int64_t count, float *out)
+static inline void pack_cols(const struct rows *rows, int64_t from, int64_t count, float *out)
 {
     for (int64_t i = 0; i < count; i += MICRO_COLS)
-        pack_panel_cols(rows, i, least(count - i, MICRO_COLS), 1.0f, MICRO_COLS, out + i * rows->dim);
+        pack_panel_cols(rows, from + i, least(count - i, MICRO_COLS), 1.0f, MICRO_COLS, out + i * rows->dim);
 }
 
 /* A operand: panels of MICRO_ROWS rows. */
@@ -115,13 +117,6 @@ static inline void pack_lanes(const struct rows *rows, int64_t from, int64_t cou
     }
 }
 
-/* lanes for every block of BLOCK_K keys: block b starts at b * BLOCK_K * (dim rounded up to MICRO_COLS). */
-static inline void pack_lane_blocks(const struct rows *rows, int64_t count, float *out)
-{
-    for (int64_t i = 0; i < count; i += BLOCK_K)
-        pack_lanes(rows, i, least(count - i, BLOCK_K), BLOCK_K, out + i * round_up(rows->dim, MICRO_COLS));
-}
-
 /* The scale enters in two parts: its sign (or 0) is multiplied into Q, which is exact, its magnitude into the exponent.
  * So the softmax below can rely on a positive factor, and the largest S is the largest score. */
 struct scale {
@@ -135,10 +130,10 @@ SIMD_INLINE struct scale scale_split(float scale)
     return (struct scale){sign, magnitude, fminf(magnitude * (float)M_LOG2E, FLT_MAX)};
 }
 
-/* The keys seen by each query of a block, and by any of a panel. Rows beyond `count` see none. */
+/* The keys seen by each query of a block, and by any of a panel. Rows of a panel beyond the block's queries see none. */
 struct block_keys {
-    struct attention_range row[BLOCK_Q];
-    struct attention_range panel[BLOCK_Q / MICRO_ROWS];
+    struct attention_range row[BLOCK_ROWS_MAX];
+    struct attention_range panel[BLOCK_ROWS_MAX / MICRO_ROWS];
     struct attention_range all;
 };
 
@@ -151,12 +146,13 @@ SIMD_INLINE struct attention_range range_join(struct attention_range a, struct a
     return a;
 }
 
+/* Up to the end of the last panel that holds any of `count` queries. */
 static inline void block_keys_get(const struct attention_shape *shape, const struct attention_segment *segment,
                                   int64_t from, int64_t count, struct block_keys *out)
 {
     const struct attention_range none = {0, 0};
     out->all = none;
-    for (int64_t i = 0; i < BLOCK_Q; i++) {
+    for (int64_t i = 0; i < round_up(count, MICRO_ROWS); i++) {
         struct attention_range *panel = &out->panel[i / MICRO_ROWS];
         out->row[i] = i < count ? attention_keys(shape, segment, from + i) : none;
         *panel = i % MICRO_ROWS == 0 ? out->row[i] : range_join(*panel, out->row[i]);
@@ -164,10 +160,11 @@ static inline void block_keys_get(const struct attention_shape *shape, const str
     }
 }
 
-/* Part of `range` inside the block of keys that starts at `block`, relative to it, widened to whole steps. */
-SIMD_INLINE struct attention_range range_in_block(struct attention_range range, int64_t block, int64_t step)
+/* Part of `range` inside the `width` keys that start at `block`, relative to it, widened to whole steps. */
+SIMD_INLINE struct attention_range range_in_block(struct attention_range range, int64_t block, int64_t width,
+                                                  int64_t step)
 {
-    int64_t first = most(range.first, block), end = least(range.end, block + BLOCK_K);
+    int64_t first = most(range.first, block), end = least(range.end, block + width);
     if (first >= end)
         return (struct attention_range){0, 0};
     return (struct attention_range){round_down(first - block, step), round_up(end - block, step)};

@@ -1,7 +1,7 @@
-/* kernels/attention_cpu_forward.c -- forward attention on one CPU thread; compiled once per instruction set.
+/* kernels/attention_cpu_forward.c -- forward attention on CPU threads; compiled once per instruction set.
  *
- * For each kv head, K and V of the segment are packed once and serve all its query heads. Then per block of BLOCK_Q
- * queries:
+ * For each kv head, K and V of the segment are packed once and serve all its query heads. Then threads share the blocks
+ * of BLOCK_Q queries, each with its own scratch (48 KiB of O and Q at head_dim 128):
  *
  *   for each block of keys that some query sees            causal, window and documents skip the others
  *     for each panel of MICRO_ROWS queries
@@ -13,40 +13,70 @@
  * Cost at head_dim 128: 512 FLOP per pair in the micro-kernel (16 cycles of AVX2), softmax about 18 instructions per 8
  * pairs.
  */
-#include "kernels/attention_cpu_block.h"
+#include "kernels/attention_cpu_wave.h"
 
 enum { PAIR = 2 * SIMD_FLOATS }; /* two vectors at a time hide the latency of max and add */
 
 struct forward {
     const struct attention_shape *shape;
     const struct attention_args *args;
-    struct attention_segment segment;
     struct scale scale;
-    int64_t dim_v_padded;
-    float *k_cols, *v_lanes; /* the segment's, of one kv head */
-    float *q_rows;           /* [BLOCK_Q / MICRO_ROWS] panels */
-    float *o;                /* [BLOCK_Q][dim_v_padded] */
-    float *p;                /* [MICRO_ROWS][BLOCK_K] */
+    int64_t dim_v_padded, thread_floats;
+    float *k_cols, *v_lanes; /* of the wave's items */
+    float *threads;          /* [threads][thread_floats]: struct block */
+    struct wave wave;
+};
+
+/* One block of queries, and what a thread needs for it. */
+struct block {
+    const struct forward *forward;
+    const struct wave_item *item;
+    const float *k_cols, *v_lanes; /* the item's */
+    float *q_rows;                 /* [BLOCK_Q / MICRO_ROWS] panels */
+    float *o;                      /* [BLOCK_Q][dim_v_padded] */
+    float *p;                      /* [MICRO_ROWS][BLOCK_K] */
     float max[BLOCK_Q], sum[BLOCK_Q];
 };
 
-static size_t forward_lay(struct forward *forward, const struct attention_shape *shape, char *base)
+static size_t block_lay(const struct forward *forward, float *base, struct block *block)
 {
-    struct carver carver = {base, 0};
-    int64_t seq_k = attention_longest_keys(shape);
-    forward->dim_v_padded = round_up(shape->head_dim_v, MICRO_COLS);
-    forward->k_cols = carve(&carver, round_up(seq_k, MICRO_COLS) * shape->head_dim);
-    forward->v_lanes = carve(&carver, round_up(seq_k, BLOCK_K) * forward->dim_v_padded);
-    forward->q_rows = carve(&carver, (int64_t)BLOCK_Q * shape->head_dim);
-    forward->o = carve(&carver, BLOCK_Q * forward->dim_v_padded);
-    forward->p = carve(&carver, (int64_t)MICRO_ROWS * BLOCK_K);
+    const struct attention_shape *shape = forward->shape;
+    struct carver carver = {(char *)base, 0};
+    block->q_rows = carve(&carver, (int64_t)BLOCK_Q * shape->head_dim);
+    block->o = carve(&carver, BLOCK_Q * forward->dim_v_padded);
+    block->p = carve(&carver, (int64_t)MICRO_ROWS * BLOCK_K);
     return carver.used;
 }
 
-size_t ATTENTION_CPU_NAMED(forward_bytes)(const struct attention_shape *shape)
+static int64_t query_blocks(const struct attention_segment *segment)
+{
+    return (segment->seq_q + BLOCK_Q - 1) / BLOCK_Q;
+}
+
+/* Everything but the wave, which takes a while to fill and is not needed to count bytes. Returns rows of keys. */
+static int64_t forward_lay(struct forward *forward, const struct attention_shape *shape, int threads, char *base,
+                           size_t *used)
+{
+    struct carver carver = {base, 0};
+    struct block block;
+    int64_t longest = (attention_longest_queries(shape) + BLOCK_Q - 1) / BLOCK_Q;
+    int64_t rows = wave_rows(shape, wave_slots(shape, threads, longest * least(shape->group, shape->heads)), BLOCK_K);
+    forward->shape = shape;
+    forward->dim_v_padded = round_up(shape->head_dim_v, MICRO_COLS);
+    forward->k_cols = carve(&carver, rows * shape->head_dim);
+    forward->v_lanes = carve(&carver, rows * forward->dim_v_padded);
+    forward->thread_floats = (int64_t)(block_lay(forward, NULL, &block) / sizeof(float));
+    forward->threads = carve(&carver, threads * forward->thread_floats);
+    *used = carver.used;
+    return rows;
+}
+
+size_t ATTENTION_CPU_NAMED(forward_bytes)(const struct attention_shape *shape, int threads)
 {
     struct forward forward;
-    return forward_lay(&forward, shape, NULL) + 64;
+    size_t used = 0;
+    forward_lay(&forward, shape, threads, NULL, &used);
+    return used + 64;
 }
 
 /* One row of S becomes P, in place. `seen` lies within [0, n), n a multiple of MICRO_COLS. Returns alpha. */
@@ -82,97 +112,119 @@ static float softmax_row(float *s, int64_t n, struct attention_range seen, float
     return alpha;
 }
 
-/* One panel of queries against the keys of the block at `block` that the panel sees. */
-static void forward_panel(struct forward *forward, const struct block_keys *keys, int64_t panel, int64_t block)
+/* One panel of queries against the keys of the block at `from_key` that the panel sees. */
+static void forward_panel(struct block *block, const struct block_keys *keys, int64_t panel, int64_t from_key)
 {
+    const struct forward *forward = block->forward;
     const struct attention_shape *shape = forward->shape;
-    struct attention_range range = range_in_block(keys->panel[panel], block, MICRO_COLS);
-    int64_t row = panel * MICRO_ROWS, n = range.end - range.first, from = block + range.first;
+    struct attention_range range = range_in_block(keys->panel[panel], from_key, BLOCK_K, MICRO_COLS);
+    int64_t row = panel * MICRO_ROWS, n = range.end - range.first, from = from_key + range.first;
     float alpha[MICRO_ROWS];
     if (n == 0)
         return;
     for (int64_t j = 0; j < n; j += MICRO_COLS)
-        micro_tile(MICRO_SET, shape->head_dim, forward->q_rows + row * shape->head_dim, 1, MICRO_ROWS,
-                   forward->k_cols + (from + j) * shape->head_dim, forward->p + j, BLOCK_K, NULL);
+        micro_tile(MICRO_SET, shape->head_dim, block->q_rows + row * shape->head_dim, 1, MICRO_ROWS,
+                   block->k_cols + (from + j) * shape->head_dim, block->p + j, BLOCK_K, NULL);
     for (int64_t r = 0; r < MICRO_ROWS; r++) {
         struct attention_range seen = keys->row[row + r];
         seen.first = attention_clamp(seen.first - from, 0, n);
         seen.end = attention_clamp(seen.end - from, 0, n);
-        alpha[r] = softmax_row(forward->p + r * BLOCK_K, n, seen, forward->scale.log2, &forward->max[row + r],
-                               &forward->sum[row + r]);
+        alpha[r] = softmax_row(block->p + r * BLOCK_K, n, seen, forward->scale.log2, &block->max[row + r],
+                               &block->sum[row + r]);
     }
-    const float *v = forward->v_lanes + block * forward->dim_v_padded + range.first * MICRO_COLS;
+    const float *v = block->v_lanes + from_key * forward->dim_v_padded + range.first * MICRO_COLS;
     for (int64_t t = 0; t < forward->dim_v_padded; t += MICRO_COLS)
-        micro_tile(MICRO_SCALE_ADD, n, forward->p, BLOCK_K, 1, v + t * BLOCK_K,
-                   forward->o + row * forward->dim_v_padded + t, forward->dim_v_padded, alpha);
+        micro_tile(MICRO_SCALE_ADD, n, block->p, BLOCK_K, 1, v + t * BLOCK_K,
+                   block->o + row * forward->dim_v_padded + t, forward->dim_v_padded, alpha);
 }
 
-static void forward_store(const struct forward *forward, int head, int64_t from, int64_t count)
+static void block_store(struct block *block, int head, int64_t from, int64_t count)
 {
+    const struct forward *forward = block->forward;
     const struct attention_shape *shape = forward->shape;
-    int64_t token = attention_q_token(shape, &forward->segment, from);
-    float *lse = forward->args->lse + attention_lse_index(shape, &forward->segment, head, from);
+    int64_t token = attention_q_token(shape, &block->item->segment, from);
+    float *lse = forward->args->lse + attention_lse_index(shape, &block->item->segment, head, from);
     char *out = (char *)forward->args->o +
                 (token * shape->o_stride + (int64_t)head * shape->head_dim_v) * dtype_bytes(shape->dtype);
     for (int64_t i = 0; i < count; i++, out += shape->o_stride * dtype_bytes(shape->dtype)) {
-        float *o = forward->o + i * forward->dim_v_padded, sum = forward->sum[i];
-        lse[i] = sum == 0 ? -INFINITY
-                          : (float)((double)forward->max[i] * (double)forward->scale.magnitude + log((double)sum));
+        float *o = block->o + i * forward->dim_v_padded, sum = block->sum[i];
+        lse[i] =
+            sum == 0 ? -INFINITY : (float)((double)block->max[i] * (double)forward->scale.magnitude + log((double)sum));
         for (int64_t t = 0; t < forward->dim_v_padded; t += SIMD_FLOATS)
             simd_store(o + t, sum == 0 ? simd_set(0.0f) : simd_load(o + t) / sum);
         dtype_store(shape->dtype, o, out, shape->head_dim_v);
     }
 }
 
-static void forward_block(struct forward *forward, const struct rows *q, int head, int64_t from)
+static void block_run(struct block *block, int head, int64_t from)
 {
+    const struct attention_shape *shape = block->forward->shape;
+    const struct attention_segment *segment = &block->item->segment;
+    int64_t count = least(segment->seq_q - from, BLOCK_Q), token = attention_q_token(shape, segment, from);
+    struct rows q = {shape->dtype, block->forward->args->q, token * shape->q_stride + (int64_t)head * shape->head_dim,
+                     shape->q_stride, shape->head_dim};
     struct block_keys keys;
-    int64_t count = least(forward->segment.seq_q - from, BLOCK_Q);
-    block_keys_get(forward->shape, &forward->segment, from, count, &keys);
-    pack_rows(q, from, count, forward->scale.sign, forward->q_rows);
-    memset(forward->o, 0, (size_t)(BLOCK_Q * forward->dim_v_padded) * sizeof(float));
+    block_keys_get(shape, segment, from, count, &keys);
+    pack_rows(&q, 0, count, block->forward->scale.sign, block->q_rows);
+    memset(block->o, 0, (size_t)(BLOCK_Q * block->forward->dim_v_padded) * sizeof(float));
     for (int i = 0; i < BLOCK_Q; i++) {
-        forward->max[i] = -INFINITY;
-        forward->sum[i] = 0;
+        block->max[i] = -INFINITY;
+        block->sum[i] = 0;
     }
-    for (int64_t block = round_down(keys.all.first, BLOCK_K); block < keys.all.end; block += BLOCK_K)
+    for (int64_t key = round_down(keys.all.first, BLOCK_K); key < keys.all.end; key += BLOCK_K)
         for (int64_t panel = 0; panel * MICRO_ROWS < count; panel++)
-            forward_panel(forward, &keys, panel, block);
-    forward_store(forward, head, from, count);
+            forward_panel(block, &keys, panel, key);
+    block_store(block, head, from, count);
 }
 
-static void forward_kv_head(struct forward *forward, int kv)
+enum { PACK, COMPUTE }; /* kinds of tasks */
+
+/* BLOCK_K keys of one item. */
+static void pack_task(void *arg, int64_t task, int thread)
 {
-    const struct attention_shape *shape = forward->shape;
-    const struct attention_args *args = forward->args;
-    const struct attention_segment *segment = &forward->segment;
-    struct attention_range heads = attention_heads_of(shape, kv);
-    int64_t q_token = attention_q_token(shape, segment, 0), k_token = attention_k_token(shape, segment, 0);
-    struct rows k = {shape->dtype, args->k, k_token * shape->k_stride + (int64_t)kv * shape->head_dim, shape->k_stride,
-                     shape->head_dim};
-    struct rows v = {shape->dtype, args->v, k_token * shape->v_stride + (int64_t)kv * shape->head_dim_v,
-                     shape->v_stride, shape->head_dim_v};
-    if (heads.first >= heads.end || segment->seq_q == 0)
-        return;
-    if (!segment->hidden) {
-        pack_cols(&k, segment->seq_k, forward->k_cols);
-        pack_lane_blocks(&v, segment->seq_k, forward->v_lanes);
-    }
-    for (int64_t head = heads.first; head < heads.end; head++) {
-        struct rows q = {shape->dtype, args->q, q_token * shape->q_stride + head * shape->head_dim, shape->q_stride,
-                         shape->head_dim};
-        for (int64_t from = 0; from < segment->seq_q; from += BLOCK_Q)
-            forward_block(forward, &q, (int)head, from);
-    }
+    struct forward *forward = arg;
+    const struct wave_item *item = wave_find(&forward->wave, PACK, &task);
+    int64_t from = task * BLOCK_K, count = least(item->segment.seq_k - from, BLOCK_K);
+    struct rows k = item_k(forward->shape, forward->args, item), v = item_v(forward->shape, forward->args, item);
+    (void)thread;
+    pack_cols(&k, from, count, forward->k_cols + (item->row + from) * forward->shape->head_dim);
+    pack_lanes(&v, from, count, BLOCK_K, forward->v_lanes + (item->row + from) * forward->dim_v_padded);
 }
 
-void ATTENTION_CPU_NAMED(forward)(const struct attention_shape *shape, const struct attention_args *args)
+/* One block of queries of one head. The last ones, which see the most keys under a causal mask, come first, and those of the heads that
+ * share keys follow each other. */
+static void compute_task(void *arg, int64_t task, int thread)
 {
-    struct forward forward = {.shape = shape, .args = args, .scale = scale_split(shape->scale)};
-    forward_lay(&forward, shape, align_line(args->workspace));
-    for (int64_t i = 0; i < attention_segment_count(shape); i++) {
-        forward.segment = attention_segment_get(shape, i);
-        for (int kv = 0; kv < shape->kv_heads; kv++)
-            forward_kv_head(&forward, kv);
+    const struct forward *forward = arg;
+    struct block block = {.forward = forward, .item = wave_find(&forward->wave, COMPUTE, &task)};
+    const struct wave_item *item = block.item;
+    int64_t heads = item->heads.end - item->heads.first;
+    block_lay(forward, forward->threads + thread * forward->thread_floats, &block);
+    block.k_cols = forward->k_cols + item->row * forward->shape->head_dim;
+    block.v_lanes = forward->v_lanes + item->row * forward->dim_v_padded;
+    block_run(&block, (int)(item->heads.first + task % heads),
+              (query_blocks(&item->segment) - 1 - task / heads) * BLOCK_Q);
+}
+
+void ATTENTION_CPU_NAMED(forward)(const struct attention_shape *shape, const struct attention_args *args,
+                                  struct dev_queue *queue)
+{
+    struct forward forward = {.args = args, .scale = scale_split(shape->scale)};
+    size_t used = 0;
+    int64_t rows = forward_lay(&forward, shape, dev_queue_threads(queue), align_line(args->workspace), &used);
+    forward.wave = wave_begin(shape, rows, BLOCK_K, WAVE_ITEMS);
+    while (wave_next(&forward.wave)) {
+        int64_t packs = 0, blocks = 0;
+        for (int i = 0; i < forward.wave.n; i++) {
+            struct wave_item *item = &forward.wave.item[i];
+            item->first[PACK] = packs;
+            item->first[COMPUTE] = blocks;
+            if (item_has_work(item) && !item->segment.hidden)
+                packs += (item->segment.seq_k + BLOCK_K - 1) / BLOCK_K;
+            if (item_has_work(item))
+                blocks += (item->heads.end - item->heads.first) * query_blocks(&item->segment);
+        }
+        dev_parallel(queue, packs, pack_task, &forward);
+        dev_parallel(queue, blocks, compute_task, &forward);
     }
 }

@@ -78,6 +78,18 @@ ATTENTION_INLINE int64_t attention_longest_keys(const struct attention_shape *sh
     return longest;
 }
 
+ATTENTION_INLINE int64_t attention_longest_queries(const struct attention_shape *shape)
+{
+    int64_t longest = 0;
+    if (shape->docs == 0)
+        return shape->seq_q;
+    for (int64_t i = 0; i < attention_segment_count(shape); i++) {
+        struct attention_segment segment = attention_segment_get(shape, i);
+        longest = segment.seq_q > longest ? segment.seq_q : longest;
+    }
+    return longest;
+}
+
 ATTENTION_INLINE int64_t attention_clamp(int64_t value, int64_t low, int64_t high)
 {
     return value < low ? low : value > high ? high : value;

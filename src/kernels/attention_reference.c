@@ -193,8 +193,9 @@ static struct scratch scratch_lay(const struct attention_shape *shape, double *b
                             base + at[4], base + at[5], base + at[6], base + at[7]};
 }
 
-static size_t reference_workspace_bytes(const struct attention_shape *shape, bool backward)
+static size_t reference_workspace_bytes(const struct attention_shape *shape, bool backward, int threads)
 {
+    (void)threads;
     (void)backward;
     int64_t doubles;
     if (!attention_shape_good(shape))

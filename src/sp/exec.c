@@ -105,7 +105,7 @@ static enum status kernel_memory_alloc(struct exec *exec)
         struct exec_step *step = &exec->steps[c];
         step->lse = exec->lse + tokens * step->heads.first;
         for (int backward = 0; backward <= (has_backward(exec) ? 1 : 0); backward++) {
-            size_t bytes = exec->attention->workspace_bytes(&step->shape, backward != 0);
+            size_t bytes = exec->attention->workspace_bytes(&step->shape, backward != 0, dev_threads(exec->dev));
             workspace = bytes > workspace ? bytes : workspace;
         }
     }

@@ -44,7 +44,7 @@ static void layer_make(const struct problem *problem, struct layer *l)
     l->spot.dv = l->dv = tensor(l, DATA_DV, kv, dim_v);
     l->lse = calloc((size_t)(l->shape.batch * l->shape.seq_q * heads) + 1, sizeof *l->lse);
     l->spot.lse = l->lse;
-    size_t forward = attention->workspace_bytes(&l->shape, false), backward = attention->workspace_bytes(&l->shape, true);
+    size_t forward = attention->workspace_bytes(&l->shape, false, 1), backward = attention->workspace_bytes(&l->shape, true, 1);
     l->workspace = malloc((forward > backward ? forward : backward) + 1);
     struct attention_args args = {.q = l->q, .k = l->k, .v = l->v, .o = l->o, .lse = l->lse, .d_o = l->d_o, .dq = l->dq,
                                   .dk = l->dk, .dv = l->dv, .workspace = l->workspace};

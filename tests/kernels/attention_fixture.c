@@ -152,10 +152,17 @@ void outputs_destroy(struct outputs *out)
     free(out);
 }
 
+static struct dev_queue *on_queue;
+
+void fixture_on(struct dev_queue *queue)
+{
+    on_queue = queue;
+}
+
 static enum status fixture_run(const struct attention *kernel, const struct inputs *in, struct outputs *out, int fill,
                                bool backward)
 {
-    void *workspace = filled(kernel->workspace_bytes(&in->shape, backward), fill);
+    void *workspace = filled(kernel->workspace_bytes(&in->shape, backward, dev_queue_threads(on_queue)), fill);
     struct attention_args args = {.q = in->q,
                                   .k = in->k,
                                   .v = in->v,
@@ -168,7 +175,7 @@ static enum status fixture_run(const struct attention *kernel, const struct inpu
                                   .dkv_fp32 = out->dkv_fp32,
                                   .dkv_accumulate = out->dkv_accumulate,
                                   .workspace = workspace};
-    enum status status = (backward ? kernel->backward : kernel->forward)(&in->shape, &args, NULL);
+    enum status status = (backward ? kernel->backward : kernel->forward)(&in->shape, &args, on_queue);
     free(workspace);
     return status;
 }

@@ -52,6 +52,8 @@ void inputs_destroy(struct inputs *inputs);
 struct outputs *outputs_create(const struct attention_shape *shape, bool dkv_fp32);
 void outputs_destroy(struct outputs *outputs);
 
+/* Run on this queue, and with its threads, from now on; NULL, the default, is one thread. */
+void fixture_on(struct dev_queue *queue);
 /* Runs with a workspace filled with `fill`. */
 enum status fixture_forward(const struct attention *kernel, const struct inputs *in, struct outputs *out, int fill);
 enum status fixture_backward(const struct attention *kernel, const struct inputs *in, struct outputs *out, int fill);

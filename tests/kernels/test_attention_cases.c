@@ -94,7 +94,7 @@ static enum status run_heads(const struct attention *kernel, const struct inputs
     shape.kv_heads = (first + heads - 1) / shape.group - kv + 1;
     int64_t q = (int64_t)first * shape.head_dim, o = (int64_t)first * shape.head_dim_v;
     int64_t k = (int64_t)kv * shape.head_dim, v = (int64_t)kv * shape.head_dim_v;
-    void *workspace = malloc(kernel->workspace_bytes(&shape, backward));
+    void *workspace = malloc(kernel->workspace_bytes(&shape, backward, 1));
     struct attention_args args = {.q = (char *)in->q + q * elem,
                                   .k = (char *)in->k + k * elem,
                                   .v = (char *)in->v + v * elem,
@@ -288,7 +288,7 @@ static void offsets_beyond_two_to_the_31(void **state)
         CHECK_OK(fixture_forward(variants[v].kernel, in, out, 0xff));
         CHECK_OK(fixture_backward(variants[v].kernel, in, out, 0xff));
         float lse[2 * TOKENS];
-        void *workspace = malloc(variants[v].kernel->workspace_bytes(&far, true));
+        void *workspace = malloc(variants[v].kernel->workspace_bytes(&far, true, 1));
         struct attention_args args = {wide[0], wide[1], wide[2], wide[4], lse,   wide[3],
                                       wide[5], wide[6], wide[7], false,   false, workspace};
         CHECK_OK(variants[v].kernel->forward(&far, &args, NULL));

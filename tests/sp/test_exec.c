@@ -78,7 +78,7 @@ static int whole_make(const struct problem *problem, int sp, struct whole *w)
                                     .cu_q = cu,
                                     .cu_k = cu};
     attention_shape_fill(&shape);
-    size_t bytes = reference->workspace_bytes(&shape, true), forward = reference->workspace_bytes(&shape, false);
+    size_t bytes = reference->workspace_bytes(&shape, true, 1), forward = reference->workspace_bytes(&shape, false, 1);
     void *workspace = calloc((bytes > forward ? bytes : forward) + 1, 1);
     float *lse = calloc((size_t)(w->tokens * problem->heads) + 1, sizeof *lse);
     RANK_CHECK(workspace != NULL && lse != NULL);
