@@ -282,11 +282,21 @@ static enum status render(const struct sample *samples, int n, const struct expo
     if (status == STATUS_OK)
         status = text_status(&script);
     int rows = (panels + 1) / 2;
+    char *picture = NULL;
+    size_t len = 0;
     if (status == STATUS_OK)
         status = export_gnuplot_sized(text_get(&script), terminal, panels > 1 ? 2 * PANEL_WIDE : WIDE,
-                                      panels > 1 ? rows * PANEL_HIGH : HIGH, out, out_len);
+                                      panels > 1 ? rows * PANEL_HIGH : HIGH, &picture, &len);
+    if (status == STATUS_OK)
+        status = export_about(terminal, context, &picture, &len);
     text_free(&script);
-    return status;
+    if (status != STATUS_OK) {
+        free(picture);
+        return status;
+    }
+    *out = picture;
+    *out_len = len;
+    return STATUS_OK;
 }
 
 static enum status render_svg(const struct sample *samples, int n, const struct export_context *context, char **out,

@@ -31,5 +31,8 @@ bool export_grid_fits(const struct export_column *columns, int ncolumns, const c
 /* export_gnuplot with the picture's size in points. */
 enum status export_gnuplot_sized(const char *script, const char *terminal, int width, int height, char **out,
                                  size_t *out_len);
+/* Put title, command, seed, date and machine into the metadata of a picture of this terminal (svg or png); *picture is
+ * replaced. One of another shape stays as it is. */
+enum status export_about(const char *terminal, const struct export_context *context, char **picture, size_t *len);
 
 #endif

@@ -98,12 +98,90 @@ static void subjects_are_panels(void **state)
     with.title = "All of it";
     char *svg = draw("svg", rows, 12, &with);
     expect_svg(svg);
-    assert_int_equal(count(svg, "All of it"), 1);
-    assert_int_equal(count(svg, "9f2c11aa"), 1);
+    assert_int_equal(count(svg, "All of it"), 2); /* drawn, and the document's title */
+    assert_int_equal(count(svg, "9f2c11aa"), 2);
     for (int i = 0; i < 4; i++)
         assert_non_null(strstr(svg, subjects[i]));
     free(svg);
     free_rows(rows, 12);
+}
+
+static uint32_t big_endian(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+/* CRC-32 by its definition: the remainder of a division, bit by bit. */
+static uint32_t crc_by_division(const unsigned char *bytes, size_t len)
+{
+    uint32_t rest = UINT32_MAX;
+    for (size_t bit = 0; bit < 8 * len; bit++) {
+        uint32_t carry = (rest ^ (uint32_t)(bytes[bit / 8] >> bit % 8)) & 1;
+        rest = rest >> 1 ^ (carry ? UINT32_C(0xedb88320) : 0);
+    }
+    return ~rest;
+}
+
+/* The text of the iTXt chunk with this keyword; every chunk of the file has to be whole. */
+static const char *png_text(const char *png, size_t len, const char *keyword, size_t *out_len)
+{
+    const unsigned char *bytes = (const unsigned char *)png;
+    const char *found = NULL;
+    size_t at = 8;
+    while (at < len) {
+        assert_true(at + 12 <= len);
+        size_t data = big_endian(bytes + at), key = strlen(keyword);
+        assert_true(data <= len - at - 12);
+        assert_int_equal(crc_by_division(bytes + at + 4, data + 4), big_endian(bytes + at + 8 + data));
+        if (memcmp(bytes + at + 4, "iTXt", 4) == 0 && data > key + 5 &&
+            memcmp(bytes + at + 8, keyword, key + 1) == 0) {
+            assert_memory_equal(bytes + at + 8 + key, "\0\0\0\0\0", 5);
+            found = png + at + 8 + key + 5;
+            *out_len = data - key - 5;
+        }
+        at += 12 + data;
+    }
+    assert_int_equal(at, len);
+    return found;
+}
+
+#define PNG_SAYS(png, len, keyword, what)                                                                              \
+    do {                                                                                                               \
+        size_t has_ = 0;                                                                                               \
+        const char *text_ = png_text(png, len, keyword, &has_);                                                        \
+        assert_non_null(text_);                                                                                        \
+        assert_int_equal(has_, strlen(what));                                                                          \
+        assert_memory_equal(text_, what, has_);                                                                        \
+    } while (0)
+
+/* The command that made it is in the file, whatever is in the command. */
+static void a_picture_says_where_it_comes_from(void **state)
+{
+    (void)state;
+    NEED_GNUPLOT();
+    struct sample rows[3];
+    for (int i = 0; i < 3; i++)
+        rows[i] = row_exchange(INT64_C(1024) << i, "packed", 100.0 * (i + 1));
+    struct export_context with = context;
+    with.envelope.command = "sptune bench exchange --name 'a<b>&\n'";
+    with.envelope.seed = 77;
+    with.title = "A & B";
+    char *svg = draw("svg", rows, 3, &with);
+    expect_svg(svg);
+    assert_int_equal(count(svg, "<title>A &amp; B</title>"), 1);
+    assert_non_null(strstr(svg, "command: sptune bench exchange --name 'a&lt;b&gt;&amp;?'; seed 77; 2026-11-29T18:30:00Z; "
+                                "machine 9f2c11aa</desc>"));
+    assert_int_equal(count(svg, "<desc>"), 1);
+    free(svg);
+    char *png = NULL;
+    size_t len = 0;
+    CHECK_OK(export_find("png")->render(rows, 3, &with, &png, &len));
+    PNG_SAYS(png, len, "Title", "A & B");
+    PNG_SAYS(png, len, "Creation Time", "2026-11-29T18:30:00Z");
+    PNG_SAYS(png, len, "Comment", "command: sptune bench exchange --name 'a<b>&?'; seed 77; 2026-11-29T18:30:00Z; "
+                                  "machine 9f2c11aa");
+    free(png);
+    free_rows(rows, 3);
 }
 
 static void odd_shapes_are_drawn(void **state)
@@ -208,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sweep_is_a_picture),
         cmocka_unit_test(subjects_are_panels),
+        cmocka_unit_test(a_picture_says_where_it_comes_from),
         cmocka_unit_test(odd_shapes_are_drawn),
         cmocka_unit_test(names_are_only_text),
         cmocka_unit_test(what_cannot_be_drawn_is_said),
