@@ -65,6 +65,8 @@ void plan_chunk(const struct problem *problem, const struct plan *plan, int chun
 
 /* Shape, product, kernel and exchange rules on devices of `dev`. Target rules are target_check (target.h), memory is work. */
 struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
+/* Its part about sizes: their product is the world, the rank order names every device once. */
+struct verdict plan_check_sizes(const struct problem *problem, const struct plan *plan);
 
 /* What is searched. A count of 0 means: every legal (sp) or the default (others). */
 struct plan_space {

@@ -29,7 +29,7 @@ static struct verdict order_check(const struct problem *problem, const struct pl
     return VERDICT_YES;
 }
 
-static struct verdict sizes_check(const struct problem *problem, const struct plan *plan)
+struct verdict plan_check_sizes(const struct problem *problem, const struct plan *plan)
 {
     if (plan->sp < 1 || plan->dp_shard < 1 || plan->dp_replicate < 1 || plan->tp < 1)
         return verdict_no(RULE_WORLD, "sp %d, dp_shard %d, dp_replicate %d, tp %d: every size is 1 or more", plan->sp,
@@ -159,7 +159,7 @@ struct verdict plan_check(const struct problem *problem, const struct plan *plan
         if (!verdict_ok(&verdict))
             return verdict;
     }
-    verdict = sizes_check(problem, plan);
+    verdict = plan_check_sizes(problem, plan);
     if (verdict_ok(&verdict))
         verdict = training_check(plan);
     if (verdict_ok(&verdict))

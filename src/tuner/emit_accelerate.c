@@ -41,21 +41,6 @@ static void order_fill(struct accelerate_facts *facts)
     }
 }
 
-static enum status order_check(const struct plan *plan, int world)
-{
-    bool seen[PLAN_ORDER_MAX] = {false};
-    if (plan->order_n == 0)
-        return STATUS_OK;
-    if (plan->order_n != world || world > PLAN_ORDER_MAX)
-        return FAIL(STATUS_USAGE, "a rank order of %d entries for %d processes", plan->order_n, world);
-    for (int r = 0; r < world; r++) {
-        if (plan->order[r] < 0 || plan->order[r] >= world || seen[plan->order[r]])
-            return FAIL(STATUS_USAGE, "the rank order is not a permutation: rank %d on device %d", r, plan->order[r]);
-        seen[plan->order[r]] = true;
-    }
-    return STATUS_OK;
-}
-
 /* Sizes first: dp_shard_size = W/sp and dp_replicate_size = 1 are the canonical ones, only their product matters. */
 static enum status plan_refuse(const struct accelerate_facts *facts)
 {
@@ -88,7 +73,10 @@ static enum status plan_refuse(const struct accelerate_facts *facts)
     if (plan->micro_batch < 1 || plan->accumulate < 1)
         return FAIL(STATUS_USAGE, "no files for micro batch %lld and accumulation %lld", (long long)plan->micro_batch,
                     (long long)plan->accumulate);
-    return order_check(plan, facts->world);
+    struct problem problem = *facts->problem;
+    problem.world = facts->world;
+    struct verdict order = plan_check_sizes(&problem, plan);
+    return verdict_ok(&order) ? STATUS_OK : FAIL(STATUS_USAGE, "no files for this plan: %s", order.why);
 }
 
 enum status accelerate_facts_fill(const struct recommendation *recommendation, const char *command,

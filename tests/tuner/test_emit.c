@@ -175,7 +175,7 @@ static void test_refusals(void **state)
     CHECK_FAILS(STATUS_USAGE, "checkpoint offload", emit(f));
     *c = good;
     c->plan.order_n = 16;
-    CHECK_FAILS(STATUS_USAGE, "not a permutation", emit(f));
+    CHECK_FAILS(STATUS_USAGE, "does not name every device once", emit(f));
     *c = good;
     f->rec.chosen = -1;
     CHECK_FAILS(STATUS_USAGE, "no plan", emit(f));
