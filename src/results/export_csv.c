@@ -1,7 +1,8 @@
 /* results/export_csv.c -- RFC 4180: CRLF, a header, one row per sample; quoted where needed, quotes doubled.
  *
  * Columns: every field of a key (empty when it does not apply), statistics, rates, what carried and computed, outcome, where it comes
- * from, and last the raw times in microseconds, blank-separated in one quoted field. Empty: does not apply or not measured.
+ * from, and last the raw times in microseconds, blank-separated in one quoted field. Empty: does not apply or not measured. Version,
+ * command and seed are columns: a comment line would be a row of data to most readers.
  */
 #include "results/export_private.h"
 
