@@ -120,7 +120,7 @@ static enum status open_worker(struct ucx *ucx, const struct candidate *candidat
     TRY(open_context(ucx, candidate));
     const ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* a queue beside exchanges on its own thread, never at the same time */
     };
     return explain(ucx, ucx->api->ucp_worker_create(ucx->context, &params, &ucx->worker), "creating a worker");
 }
