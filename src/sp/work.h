@@ -26,15 +26,19 @@ void work_exchange(const struct problem *problem, const struct plan *plan, bool 
 /* Attention FLOPs of one layer and rank: 2 * heads/P * (d_qk + d_v) * pairs; backward 2.5 times. */
 double work_attention_flops(const struct problem *problem, const struct plan *plan, bool backward);
 
-/* Linear layers of one transformer layer and rank as (m, n, k) products; backward runs each twice (dX, dW). */
+/* Linear layers of all transformer layers and one rank as (m, n, k) products; backward runs each twice (dX, dW). A forward pass
+ * multiplies 2*m*n*k * count * layers. */
 struct work_gemm {
-    const char *name; /* "qkv", "o", "gate_up", "down", "logits" */
+    const char *name; /* "qkv", "o", "router", "gate_up", "down", "shared_gate_up", "dense_down", ..., "logits" */
     int64_t m, n, k;
-    int count;
+    int count;        /* products of this shape in a layer: the experts that a token visits, else 1 */
+    int layers;       /* layers that have it */
+    int64_t rows;     /* rows of one product as it runs: m, of experts m * count / experts */
 };
-enum { WORK_GEMMS = 8 };
+enum { WORK_GEMMS = 12 };
+/* Of a mixture: the active experts, shared ones, and the layers that are dense. */
 int work_gemms(const struct model *model, const struct problem *problem, const struct plan *plan,
-               struct work_gemm out[WORK_GEMMS]); /* of a layer; MoE counts active experts */
+               struct work_gemm out[WORK_GEMMS]);
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
 
 /* Data-parallel traffic of one optimizer step and rank: bytes that arrive from other ranks, number of collective calls. */
@@ -49,6 +53,10 @@ void work_zero(const struct model *model, const struct problem *problem, const s
 
 /* Bytes that exec_create allocates on one rank for this layer, staging of the exchange included, the kernel's workspace not. */
 int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan);
+
+/* Products with the vocabulary per micro-step: logits, dX and dW; one more where the loss computes the logits again (tiled: each
+ * tile is checkpointed). Fused losses make both gradients in the forward pass, from the logits they have. */
+int work_loss_products(const struct plan *plan);
 
 /* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing; of the MLP one more when tiled. */
 int work_forward_passes(const struct plan *plan);

@@ -65,31 +65,57 @@ double work_attention_flops(const struct problem *problem, const struct plan *pl
     return (backward ? 2.5 : 1.0) * 2.0 * (double)problem->heads / sp_of(plan) * lanes * pairs;
 }
 
-static void gemm_add(struct work_gemm *list, int *n, const char *name, int64_t rows, int64_t cols, int64_t inner,
-                     int count)
+struct gemm_list {
+    struct work_gemm *out;
+    int n;
+};
+
+/* A product like `like`, n x k. Shapes without columns are left out: heads alone, no shared experts. */
+static void gemm_add(struct gemm_list *list, struct work_gemm like, const char *name, int64_t n, int64_t k)
 {
-    if (cols > 0 && inner > 0 && count > 0 && *n < WORK_GEMMS)
-        list[(*n)++] = (struct work_gemm){name, rows, cols, inner, count};
+    like.name = name;
+    like.n = n;
+    like.k = k;
+    if (n > 0 && k > 0 && like.count > 0 && like.layers > 0 && list->n < WORK_GEMMS)
+        list->out[list->n++] = like;
 }
 
 int work_gemms(const struct model *model, const struct problem *problem, const struct plan *plan,
                struct work_gemm out[WORK_GEMMS])
 {
-    int n = 0, experts = model->experts > 0 ? model->experts_per_token : 1;
-    int64_t s = tokens_local(problem, plan), heads = problem->heads, kv = problem->kv_heads;
-    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem);
-    gemm_add(out, &n, "qkv", s, heads * dim + kv * (dim + dim_v), model->hidden, 1);
-    gemm_add(out, &n, "o", s, model->hidden, heads * dim_v, 1);
-    gemm_add(out, &n, "router", s, model->experts, model->hidden, model->experts > 0);
-    gemm_add(out, &n, model->gated ? "gate_up" : "up", s, (model->gated ? 2 : 1) * model->ffn, model->hidden, experts);
-    gemm_add(out, &n, "down", s, model->hidden, model->ffn, experts);
-    return n;
+    bool mixture = model->experts > 0, gated = model->gated;
+    int layers = model->layers, dense = mixture ? model->dense_layers : 0;
+    int64_t s = tokens_local(problem, plan), heads = problem->heads, kv = problem->kv_heads, hidden = model->hidden;
+    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), wide = gated ? 2 : 1;
+    struct work_gemm each = {.m = s, .rows = s, .count = 1, .layers = layers}, expert;
+    struct gemm_list list = {out, 0};
+    gemm_add(&list, each, "qkv", heads * dim + kv * (dim + dim_v), hidden);
+    gemm_add(&list, each, "o", hidden, heads * dim_v);
+    each.layers = layers - dense;
+    expert = each;
+    if (mixture) {
+        gemm_add(&list, each, "router", model->experts, hidden);
+        expert.count = model->experts_per_token;
+        expert.rows = (int64_t)((double)s * model->experts_per_token / model->experts);
+        expert.rows = expert.rows > 0 ? expert.rows : 1;
+    }
+    gemm_add(&list, expert, gated ? "gate_up" : "up", wide * model->ffn, hidden);
+    gemm_add(&list, expert, "down", hidden, model->ffn);
+    if (mixture) {
+        gemm_add(&list, each, gated ? "shared_gate_up" : "shared_up", wide * model->ffn_shared, hidden);
+        gemm_add(&list, each, "shared_down", hidden, model->ffn_shared);
+        each.layers = dense;
+        gemm_add(&list, each, gated ? "dense_gate_up" : "dense_up", wide * model->ffn_dense, hidden);
+        gemm_add(&list, each, "dense_down", hidden, model->ffn_dense);
+    }
+    return list.n;
 }
 
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan)
 {
     bool some = model->vocab > 0 && model->hidden > 0;
-    return (struct work_gemm){"logits", tokens_local(problem, plan), model->vocab, model->hidden, some};
+    int64_t s = tokens_local(problem, plan);
+    return (struct work_gemm){"logits", s, model->vocab, model->hidden, some, 1, s};
 }
 
 int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)

@@ -63,6 +63,11 @@ void work_zero(const struct model *model, const struct problem *problem, const s
                               .optimizer_elems = ceil_div(model->params, group)};
 }
 
+int work_loss_products(const struct plan *plan)
+{
+    return plan->loss == PLAN_LOSS_TILED ? 4 : 3;
+}
+
 int work_forward_passes(const struct plan *plan)
 {
     return plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 1 : 2;

@@ -53,6 +53,13 @@ static int nearest_to_fit(const struct request *request, const struct candidates
     return best;
 }
 
+/* Nothing but memory tells which of these is simpler. */
+static bool same_shape(const struct recommend_candidate *a, const struct recommend_candidate *b)
+{
+    return a->plan.sp == b->plan.sp && a->plan.method == b->plan.method && a->plan.chunks == b->plan.chunks &&
+           a->plan.offload == b->plan.offload;
+}
+
 /* Of two plans of equal time: is a the one to take? A smaller group is never worse joined than one that contains it,
  * and groups of one size are placed alike (topo_rank_order), so islands need no rule of their own. */
 static bool simpler(const struct recommend_candidate *a, const struct recommend_candidate *b)
@@ -136,7 +143,8 @@ static struct verdict why_lost(const struct request *request, const struct recom
     if (row->fit == WORK_MEASURE_FIRST && verdict == WORK_FITS)
         return verdict_no(RULE_MEASURE_FIRST, "%s is above 80 %%: a run must show that it fits", fill);
     if (row->tied)
-        return verdict_no(RULE_TIED, "%s is the simpler plan, and their times do not differ for certain", other);
+        return verdict_no(RULE_TIED, "%s %s, and their times do not differ for certain", other,
+                          same_shape(row, chosen) ? "takes less memory" : "is the simpler plan");
     char percent[32];
     int decimals = row->loses_hi - row->loses_lo < 0.02; /* a decimal where the interval is that narrow */
     if (100 * row->loses_by < (decimals ? 0.05 : 0.5))

@@ -186,18 +186,18 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
         return;
     case PART_GEMM:
         explain_say(out, 2,
-                    "  %d layers x %lld micro-steps x (%d forward + 2 backward) x products of a rank's tokens:", layers,
+                    "  %lld micro-steps x (%d forward + 2 backward) x products of a rank's tokens, each in its layers:",
                     steps, passes);
         for (int i = 0, n = work_gemms(&d->model, &p, plan, gemm); i < n; i++)
-            explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times", gemm[i].name, (long long)gemm[i].m,
-                        (long long)gemm[i].n, (long long)gemm[i].k, gemm[i].count);
+            explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times, in %d layers", gemm[i].name,
+                        (long long)gemm[i].m, (long long)gemm[i].n, (long long)gemm[i].k, gemm[i].count,
+                        gemm[i].layers);
         return;
     case PART_LOGITS:
         gemm[0] = work_logits(&d->model, &p, plan);
         explain_say(out, 2, "  %lld micro-steps x %d x the product with the vocabulary, %lld x %lld x %lld (loss %s%s)",
-                    steps, plan->loss == PLAN_LOSS_PLAIN ? 3 : 4, (long long)gemm[0].m, (long long)gemm[0].n,
-                    (long long)gemm[0].k, plan_loss_name(plan->loss),
-                    plan->loss == PLAN_LOSS_PLAIN ? "" : " computes it again in backward");
+                    steps, work_loss_products(plan), (long long)gemm[0].m, (long long)gemm[0].n, (long long)gemm[0].k,
+                    plan_loss_name(plan->loss), work_loss_products(plan) > 3 ? " computes it again in backward" : "");
         return;
     case PART_ZERO:
         work_zero(&d->model, &p, plan, d->target, &zero);

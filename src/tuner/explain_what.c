@@ -1,8 +1,8 @@
 /* tuner/explain_what.c -- decide again under a changed limit, batch or choice, from the numbers of the document alone.
  *
  * Memory is work_memory's, exact as in the search. Times are the stored ones, scaled by how often each part runs:
- * micro-steps, forward passes (2 with checkpointing, else 1), products of the loss (3, or 4 where it computes the
- * logits again), bytes that ZeRO moves, elements that the optimizer owns. What no stored number holds is said: the time
+ * micro-steps, forward passes (2 with checkpointing, else 1), products of the loss (4 where it computes the
+ * logits again, else 3), bytes that ZeRO moves, elements that the optimizer owns. What no stored number holds is said: the time
  * of an optimizer in host memory.
  */
 #include "tuner/explain_answer.h"
@@ -33,7 +33,7 @@ struct row {
     double step_us, speed;
     int64_t peak_bytes, host_bytes;
     enum work_fit fit;
-    bool derived; /* its time was scaled */
+    bool derived; /* another plan than the one whose time it is, or a scaled time */
 };
 
 static enum status word(const struct explain_condition *c, const char *(*name)(int), int n, int *out)
@@ -162,7 +162,7 @@ static void time_again(const struct explain_document *d, struct row *row)
     scale[PART_EXPOSED] = scale[PART_EXCHANGE_IN];
     scale[PART_ATTENTION] = steps * (fq + 2.5) / (fp + 2.5);
     scale[PART_GEMM] = steps * (fq + 2) / (fp + 2);
-    scale[PART_LOGITS] = steps * (q->loss == PLAN_LOSS_PLAIN ? 3.0 : 4.0) / (p->loss == PLAN_LOSS_PLAIN ? 3.0 : 4.0);
+    scale[PART_LOGITS] = steps * work_loss_products(q) / work_loss_products(p);
     scale[PART_ZERO] = ratio(bytes_q, bytes_p);
     scale[PART_OPTIMIZER] = ratio((double)elems_q, (double)elems_p);
     for (int i = 0; i < PART_COUNT; i++) {
@@ -237,6 +237,7 @@ static int rows_make(const struct explain_document *d, const struct change *chan
         if (change->zero >= 0)
             row.plan.zero_stage = change->zero;
         same = strcmp(plan_text(&row.plan, text), other) == 0;
+        row.derived = !same;
         if (!same && stored(d, &row.plan, row.was->class))
             continue;
         for (int j = 0; j < n && !same; j++)

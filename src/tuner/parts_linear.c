@@ -56,58 +56,22 @@ static enum status add_product(const struct parts_build *build, int64_t m, int64
     return parts_append(build, &part);
 }
 
-/* Projections of attention, or the MLP, of `layers` layers as if the model were `as`. */
-static enum status add_kind(const struct parts_build *build, const struct model *as, bool attention, int layers)
-{
-    const struct plan *plan = build->plan;
-    struct problem problem = build->request->problem;
-    struct work_gemm gemms[WORK_GEMMS];
-    double passes = (work_forward_passes(plan) + 2) * (double)plan->accumulate * layers;
-    problem.batch = plan->micro_batch;
-    int n = work_gemms(as, &problem, plan, gemms);
-    for (int i = 0; i < n; i++) {
-        const struct work_gemm *g = &gemms[i];
-        bool projection = strcmp(g->name, "qkv") == 0 || strcmp(g->name, "o") == 0,
-             router = strcmp(g->name, "router") == 0;
-        int64_t rows = g->m;
-        if (projection != attention)
-            continue;
-        if (as->experts > 0 && !projection && !router)
-            rows = (int64_t)((double)g->m * as->experts_per_token / as->experts);
-        TRY(add_product(build, rows > 0 ? rows : 1, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * passes,
-                        PRICE_GEMM));
-    }
-    return STATUS_OK;
-}
-
-static struct model dense_of(const struct model *model, int64_t ffn)
-{
-    struct model as = *model;
-    as.experts = as.experts_per_token = 0;
-    as.ffn = ffn;
-    return as;
-}
-
 enum status parts_linear(const struct parts_build *build)
 {
     const struct model *model = &build->request->model;
     const struct plan *plan = build->plan;
-    int sparse = model->experts > 0 ? model->layers - model->dense_layers : 0;
-    struct model dense = dense_of(model, model->experts > 0 ? model->ffn_dense : model->ffn),
-                 shared = dense_of(model, model->ffn_shared);
-    TRY(add_kind(build, &dense, true, model->layers));
-    if (model->layers > sparse)
-        TRY(add_kind(build, &dense, false, model->layers - sparse));
-    if (sparse > 0) {
-        TRY(add_kind(build, model, false, sparse));
-        TRY(add_kind(build, &shared, false, sparse));
-    }
+    double steps = (double)plan->accumulate, passes = (work_forward_passes(plan) + 2) * steps;
     struct problem problem = build->request->problem;
+    struct work_gemm gemms[WORK_GEMMS];
     problem.batch = plan->micro_batch;
+    for (int i = 0, n = work_gemms(model, &problem, plan, gemms); i < n; i++) {
+        const struct work_gemm *g = &gemms[i];
+        TRY(add_product(build, g->rows, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * g->layers * passes,
+                        PRICE_GEMM));
+    }
     struct work_gemm logits = work_logits(model, &problem, plan);
-    double passes = plan->loss == PLAN_LOSS_PLAIN ? 3 : 4;
     return add_product(build, logits.m, logits.n, logits.k,
-                       flops_of(logits.m, logits.n, logits.k) * logits.count * passes * (double)plan->accumulate,
+                       flops_of(logits.m, logits.n, logits.k) * logits.count * work_loss_products(plan) * steps,
                        PRICE_LOGITS);
 }
 

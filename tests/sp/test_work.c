@@ -150,6 +150,8 @@ static void products_of_a_layer_are_its_weights(void **state)
     assert_int_equal(n, 4);
     for (int i = 0; i < n; i++) {
         assert_int_equal(gemm[i].m, 2048);
+        assert_int_equal(gemm[i].layers, 32);
+        assert_int_equal(gemm[i].rows, 2048);
         weights += gemm[i].n * gemm[i].k * gemm[i].count;
     }
     assert_int_equal(weights, llama_8b.params_layer - 2 * 4096); /* all but the two norms */
@@ -176,6 +178,26 @@ static void products_of_experts_and_of_heads_alone(void **state)
     assert_string_equal(gemm[3].name, "up");
     assert_int_equal(gemm[3].n, 14336);
     assert_int_equal(gemm[3].count, 2);
+    assert_int_equal(gemm[3].rows, 256); /* of 1,024 tokens, 2 of 8 experts each */
+    moe.dense_layers = 3;
+    moe.ffn_dense = 18432;
+    moe.ffn_shared = 2048;
+    const struct {
+        const char *name;
+        int64_t n, k;
+        int count, layers;
+    } want[] = {{"qkv", 6144, 4096, 1, 32},         {"o", 4096, 4096, 1, 32},        {"router", 8, 4096, 1, 29},
+                {"up", 14336, 4096, 2, 29},         {"down", 4096, 14336, 2, 29},    {"shared_up", 2048, 4096, 1, 29},
+                {"shared_down", 4096, 2048, 1, 29}, {"dense_up", 18432, 4096, 1, 3}, {"dense_down", 4096, 18432, 1, 3}};
+    assert_int_equal(work_gemms(&moe, &problem, &plan, gemm), CHECK_COUNT(want));
+    for (int i = 0; i < CHECK_COUNT(want); i++) {
+        assert_string_equal(gemm[i].name, want[i].name);
+        assert_int_equal(gemm[i].m, 1024);
+        assert_int_equal(gemm[i].n, want[i].n);
+        assert_int_equal(gemm[i].k, want[i].k);
+        assert_int_equal(gemm[i].count, want[i].count);
+        assert_int_equal(gemm[i].layers, want[i].layers);
+    }
     struct model heads = {.layers = 1, .heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128};
     assert_int_equal(work_gemms(&heads, &problem, &plan, gemm), 0);
     assert_int_equal(work_logits(&heads, &problem, &plan).count, 0);

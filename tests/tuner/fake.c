@@ -60,9 +60,9 @@ static double products_us(const struct fake *fake, const struct request *r, cons
 {
     struct work_gemm gemms[WORK_GEMMS], logits = work_logits(&r->model, problem, plan);
     double flops = 2.0 * (double)logits.m * (double)logits.n * (double)logits.k * logits.count *
-                   (plan->loss == PLAN_LOSS_PLAIN ? 3 : 4);
+                   (plan->loss == PLAN_LOSS_TILED ? 4 : 3);
     for (int i = work_gemms(&r->model, problem, plan, gemms) - 1; i >= 0; i--)
-        flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * r->model.layers *
+        flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * gemms[i].layers *
                  (forwards + 2);
     return flops / fake->gemm_GFLOPs * 1e-3;
 }

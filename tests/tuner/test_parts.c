@@ -113,8 +113,8 @@ static void test_passes(void **state)
             if (parts.item[p].part == PRICE_LOGITS)
                 logits[i] += parts.item[p].times;
     }
-    CHECK_NEAR(logits[1] / logits[0], 4.0 / 3, 1e-12);
-    CHECK_NEAR(logits[2], logits[1], 0);
+    CHECK_NEAR(logits[1] / logits[0], 4.0 / 3, 1e-12); /* tiles are computed again */
+    CHECK_NEAR(logits[2], logits[0], 0);               /* fused: both gradients at once */
     parts_free(&parts);
 }
 
@@ -240,7 +240,7 @@ static void test_products(void **state)
         double truth = 0, priced = 0;
         for (int i = work_gemms(&request.model, &request.problem, &plan, gemms) - 1; i >= 0; i--)
             truth += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count *
-                     request.model.layers * 4;
+                     gemms[i].layers * 4;
         list(&plan, PARTS_SPLIT, &whole, &parts);
         for (int i = 0; i < parts.n; i++) {
             const struct bench_case *c = &parts.item[i].c;

@@ -103,7 +103,7 @@ static void test_measure_first(void **state)
     SAYS(screen, "to know more: one training step at sp 2");
     assert_null(strstr(screen, ">= ")); /* the batch is fixed */
     assert_null(strstr(screen, "not fixed"));
-    SAYS(screen, "FLIP --loss fused -> sp 1, 6.66 GiB, -");
+    SAYS(screen, "FLIP --loss fused -> sp 1, 6.66 GiB, 0 % tok/s by estimate");
     SAYS(screen, "FLIP --offload optimizer -> sp 2, 7.47 GiB, 0 % tok/s");
     free(screen);
 }
@@ -129,7 +129,7 @@ static void test_opened(void **state)
     request.micro_batch[1] = 2;
     run(&fake_default, STATUS_OK);
     char *screen = screen_of();
-    SAYS(screen, "micro_batch=1 zero=2 checkpointing=none loss=plain");
+    SAYS(screen, "slower micro_batch=1\n     zero=2 checkpointing=none loss=plain");
     SAYS(screen, "and ");
     SAYS(screen, "--json has them all");
     for (int i = 0; i < answer.nflips; i++) /* what the user opened is no flip */
