@@ -27,11 +27,14 @@
 enum bench_buffers { BENCH_HOT, BENCH_COLD };
 enum bench_timing { BENCH_STREAM, BENCH_GRAPH, BENCH_LOOP };
 enum bench_span { BENCH_SPAN_ATTENTION, BENCH_SPAN_BLOCK };
+/* The copies that a subject's bytes are compared with (bench/traffic.h). */
+enum bench_traffic { TRAFFIC_NONE, TRAFFIC_LOCAL, TRAFFIC_ONE, TRAFFIC_PEERS, TRAFFIC_ALL };
 
 struct bench_case {
-    char subject[SAMPLE_NAME]; /* "collective" "exchange" "attention" "gemm" "layer" */
-    char op[SAMPLE_NAME];      /* collective: alltoall allgather reduce_scatter allreduce sendrecv; exchange: whole in out one */
-    int64_t bytes;             /* collective: send bytes of one rank, own block included (nccl-tests' size) */
+    char subject[SAMPLE_NAME]; /* "link" "collective" "exchange" "attention" "gemm" "layer" */
+    char op[SAMPLE_NAME];      /* link: memcpy memcpy_one peer; collective: alltoall allgather reduce_scatter allreduce sendrecv;
+                                * exchange: whole in out one */
+    int64_t bytes;             /* link: what a rank copies; collective: send bytes of one rank, own block included (nccl-tests' size) */
     int64_t m, n, k;           /* gemm */
     struct problem problem;    /* direction, dtype, docs ...; world: the ranks that measure */
     struct plan plan;          /* sp, exchange, attention, chunks */
@@ -56,17 +59,10 @@ struct bench_options {
 void bench_options_effort(const char *effort, struct bench_options *out); /* quick normal full */
 
 /* What was found out once about an env: zero-initialise. */
-enum { BENCH_CEILINGS = 64 };
 struct bench_memo {
     double fma_best;   /* FLOP per microsecond of the slowest rank, all ranks busy: the best seen */
     double state_rate; /* of the state that rows are measured in; 0: none yet */
     bool warned;       /* of a lasting slower state */
-    int nceilings, next_ceiling;
-    struct bench_ceiling {
-        int64_t bytes;
-        bool cold;
-        double GBps;
-    } ceilings[BENCH_CEILINGS];
 };
 
 struct bench_env {
@@ -82,6 +78,7 @@ struct bench_subject {
     const char *name;
     const char *about;
     bool layout_included;   /* busbw is null */
+    enum bench_traffic traffic; /* the ceiling of its bytes per second; NONE: it has none */
     /* Pure: is this cell legal, and its key, bytes and FLOPs per rank and iteration. */
     struct verdict (*check)(const struct bench_case *c, const struct bench_env *env);
     void (*key)(const struct bench_case *c, const struct bench_env *env, struct sample *out);

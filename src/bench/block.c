@@ -256,6 +256,8 @@ static enum status keep(struct run *run, struct row *row, struct agreed *a, int 
         for (int i = 0; i < run->n; i++)
             if (!run->rows[i].settled)
                 row_restart(&run->rows[i]);
+        for (int i = 0; i < run->nceilings; i++)
+            ceiling_restart(run->ceilings[i]);
         return STATUS_OK;
     }
     if (verdict == STATE_OUTSIDE && row->repeats_left > 0 && row->repeats_total > 0 && !run->interrupted && left_us(run) > a->flag[BLOCK_US]) {

@@ -1,117 +1,169 @@
-/* bench/ceiling.c -- copies by all ranks at once.
+/* bench/ceiling.c -- the fastest of a few copies.
  *
- * Whatever moves data between processes of one host reads and writes each byte at least once, which is what a copy does. The best of a
- * few repetitions counts: a ceiling is what the machine can do, not what it usually does.
+ * The fastest counts, of either kind of store: a ceiling is what the machine can do, not what it usually does. As in rows, a copy takes
+ * as long as its slowest rank.
  */
 #include "bench/ceiling.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
 #include "bench/group.h"
-#include "bench/rotation.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-enum { REPEATS = 12, COPY_MAX = 64 << 20, SAMPLE_US = 5, SYNC_US = 60 * 1000 * 1000 };
+enum { BYTES_MAX = 64 << 20, TAKE_MAX = 8, ENOUGH = 200 /* samples, after which one at a time will do */ };
+static const double sample_us = 5;  /* shorter copies are timed several in a row, for the clock's sake */
+static const double take_us = 4e3;  /* of each kind, each time */
+static const double hot_us = 2e3;   /* a longer copy does not fit the caches anyway */
 
-struct copy {
+struct ceiling {
     struct bench_env *env;
-    struct dev_queue *queue;
-    struct rotation rotation;
-    int64_t bytes;
-    char *from, *to; /* rotation.n copies each */
+    struct traffic *traffic;
+    enum bench_traffic asked, kind; /* kind: what stands in for it */
+    enum bench_buffers buffers;
+    int sp;
+    int64_t asked_bytes, bytes; /* of the row; really copied */
+    int iteration, loops, samples;
+    double each_us[TRAFFIC_STORES], best_us[TRAFFIC_STORES]; /* 0: not known */
 };
 
-static void copy_close(struct copy *copy)
+bool ceiling_is_of(const struct ceiling *ceiling, const struct bench_case *c, enum bench_traffic traffic, int64_t bytes)
 {
-    dev_free(copy->env->dev, copy->from);
-    dev_free(copy->env->dev, copy->to);
-    dev_queue_destroy(copy->queue);
+    return ceiling->asked == traffic && ceiling->asked_bytes == bytes && ceiling->sp == c->plan.sp &&
+           ceiling->buffers == c->buffers;
 }
 
-static enum status copy_open(struct copy *copy)
+/* Beyond the caches a rate no longer depends on the size. */
+static int64_t bytes_capped(int64_t bytes)
 {
-    struct dev *dev = copy->env->dev;
-    size_t all = (size_t)(copy->bytes * copy->rotation.n);
-    TRY(dev_queue_create(dev, &copy->queue));
-    TRY(dev_alloc(dev, all, "copy ceiling", (void **)&copy->from));
-    TRY(dev_alloc(dev, all, "copy ceiling", (void **)&copy->to));
-    TRY(dev_fill(copy->queue, copy->from, 1, all));
-    TRY(dev_fill(copy->queue, copy->to, 2, all));
-    return dev_sync(copy->queue, clock_deadline(SYNC_US));
+    int64_t most = 2 * rotation_cache_bytes();
+    most = most > BYTES_MAX ? most : BYTES_MAX;
+    return bytes < most ? bytes : most;
 }
 
-/* `loops` copies after each other, microseconds of one. */
-static enum status copy_time(struct copy *copy, int first, int loops, double *out_us)
+static enum status open_traffic(struct ceiling *ceiling)
 {
-    TRY(comm_barrier(copy->env->world, copy->queue));
-    int64_t from = clock_ns();
-    for (int i = 0; i < loops; i++) {
-        int64_t at = rotation_pick(&copy->rotation, first + i) * copy->bytes;
-        TRY(dev_copy(copy->queue, copy->to + at, copy->from + at, (size_t)copy->bytes));
+    enum status status =
+        traffic_open(ceiling->env, ceiling->kind, ceiling->sp, ceiling->bytes, ceiling->buffers, &ceiling->traffic);
+    if (status != STATUS_UNSUPPORTED || ceiling->kind == TRAFFIC_LOCAL)
+        return status;
+    status_clear();
+    ceiling->kind = TRAFFIC_LOCAL;
+    return traffic_open(ceiling->env, ceiling->kind, ceiling->sp, ceiling->bytes, ceiling->buffers, &ceiling->traffic);
+}
+
+enum status ceiling_open(struct bench_env *env, const struct bench_case *c, enum bench_traffic traffic, int64_t bytes,
+                         struct ceiling **out)
+{
+    struct ceiling *ceiling = NULL;
+    int64_t others = bytes / c->plan.sp * (c->plan.sp - 1); /* own block left out */
+    enum status status = group_agree(env, mem_alloc(sizeof *ceiling, "a ceiling", (void **)&ceiling));
+    *out = NULL;
+    if (status == STATUS_OK) {
+        *ceiling = (struct ceiling){.env = env, .asked = traffic, .buffers = c->buffers, .sp = c->plan.sp, .asked_bytes = bytes};
+        ceiling->kind = traffic == TRAFFIC_PEERS && others < 1 ? TRAFFIC_LOCAL : traffic;
+        ceiling->bytes = bytes_capped(ceiling->kind == TRAFFIC_PEERS ? others : bytes);
+        status = open_traffic(ceiling);
     }
-    TRY(dev_sync(copy->queue, clock_deadline(SYNC_US)));
+    if (status == STATUS_OK) {
+        *out = ceiling;
+        return STATUS_OK;
+    }
+    ceiling_close(ceiling);
+    if (status != STATUS_NOMEM)
+        return status;
+    status_clear(); /* no ceiling then, but the row stands */
+    return STATUS_OK;
+}
+
+void ceiling_close(struct ceiling *ceiling)
+{
+    if (ceiling != NULL)
+        traffic_close(ceiling->traffic);
+    free(ceiling);
+}
+
+/* One sample of this rank: copies after each other, microseconds of one. */
+static enum status copies_time(struct ceiling *ceiling, enum traffic_store store, int loops, struct dev_queue *queue,
+                               double *out_us)
+{
+    TRY(comm_barrier(ceiling->env->world, queue));
+    int64_t from = clock_ns();
+    for (int i = 0; i < loops; i++)
+        TRY(traffic_run(ceiling->traffic, ceiling->iteration++, store));
     *out_us = (double)(clock_ns() - from) * 1e-3 / loops;
     return STATUS_OK;
 }
 
-static enum status copy_best(struct copy *copy, double *best_us)
+static void result_add(struct ceiling *ceiling, enum traffic_store store, double us)
 {
-    double us;
-    int at = 0;
-    TRY(copy_time(copy, at++, 1, &us)); /* warm-up, and how many of them the clock resolves */
-    TRY(copy_time(copy, at++, 1, &us));
-    TRY(comm_max(copy->env->world, &us, 1));
-    int loops = us >= SAMPLE_US ? 1 : us > 0.05 ? (int)(SAMPLE_US / us) + 1 : 100;
-    *best_us = 0;
-    for (int i = 0; i < REPEATS; i++, at += loops) {
-        TRY(copy_time(copy, at, loops, &us));
-        TRY(comm_max(copy->env->world, &us, 1));
-        if (us > 0 && (*best_us == 0 || us < *best_us))
-            *best_us = us;
+    double *best = &ceiling->best_us[store];
+    if (us > 0 && (*best <= 0 || us < *best))
+        *best = us;
+    ceiling->samples++;
+}
+
+/* How long a copy takes, before the first one counts: all ranks know it then. */
+static enum status warm(struct ceiling *ceiling, struct dev_queue *queue)
+{
+    double us[TRAFFIC_STORES];
+    int stores = traffic_stores(ceiling->traffic);
+    for (int s = 0; s < stores; s++) {
+        TRY(copies_time(ceiling, (enum traffic_store)s, 1, queue, &us[s]));
+        TRY(copies_time(ceiling, (enum traffic_store)s, 1, queue, &us[s]));
     }
+    TRY(comm_max(ceiling->env->world, us, stores));
+    for (int s = 0; s < stores; s++)
+        ceiling->each_us[s] = fmax(us[s], 1e-3);
     return STATUS_OK;
 }
 
-static double *remembered(struct bench_memo *memo, int64_t bytes, bool cold)
+/* The first copy of a hot take is not counted: what rows left in the caches is not hot. */
+static enum status take(struct ceiling *ceiling, enum traffic_store store, struct dev_queue *queue)
 {
-    for (int i = 0; i < memo->nceilings; i++)
-        if (memo->ceilings[i].bytes == bytes && memo->ceilings[i].cold == cold)
-            return &memo->ceilings[i].GBps;
-    return NULL;
-}
-
-static void remember(struct bench_memo *memo, int64_t bytes, bool cold, double GBps)
-{
-    int at = memo->next_ceiling;
-    memo->next_ceiling = (at + 1) % BENCH_CEILINGS;
-    if (memo->nceilings < BENCH_CEILINGS)
-        memo->nceilings++;
-    memo->ceilings[at].bytes = bytes;
-    memo->ceilings[at].cold = cold;
-    memo->ceilings[at].GBps = GBps;
-}
-
-enum status ceiling_copy(struct bench_env *env, int64_t bytes, enum bench_buffers buffers, double *out_GBps)
-{
-    bool cold = buffers == BENCH_COLD;
-    struct copy copy = {.env = env, .bytes = bytes < COPY_MAX ? bytes : COPY_MAX};
-    double best_us = 0, *known = remembered(&env->memo, copy.bytes, cold);
-    *out_GBps = known != NULL ? *known : 0;
-    if (known != NULL || bytes < 1)
-        return STATUS_OK;
-    TRY(rotation_open(env, buffers, 2 * copy.bytes, &copy.rotation));
-    enum status status = group_agree(env, copy_open(&copy));
-    if (status == STATUS_OK)
-        status = copy_best(&copy, &best_us);
-    copy_close(&copy);
-    if (status == STATUS_NOMEM) { /* no ceiling then, but the row stands */
-        status_clear();
-        return STATUS_OK;
-    }
-    TRY(status);
-    *out_GBps = best_us > 0 ? (double)copy.bytes / best_us * 1e-3 : 0;
-    remember(&env->memo, copy.bytes, cold, *out_GBps);
+    double us[TAKE_MAX + 1], each_us = ceiling->each_us[store];
+    int loops = each_us >= sample_us ? 1 : (int)fmin(sample_us / each_us + 1, 100);
+    int n = ceiling->samples < ENOUGH ? (int)fmax(1, fmin(take_us / (each_us * loops), TAKE_MAX)) : 1;
+    int first = ceiling->buffers == BENCH_HOT && each_us < hot_us ? 1 : 0;
+    for (int i = 0; i < n + first; i++)
+        TRY(copies_time(ceiling, store, loops, queue, &us[i]));
+    TRY(comm_max(ceiling->env->world, us, n + first));
+    for (int i = first; i < n + first; i++)
+        result_add(ceiling, store, us[i]);
     return STATUS_OK;
+}
+
+enum status ceiling_take(struct ceiling *ceiling, struct dev_queue *queue)
+{
+    if (ceiling->each_us[TRAFFIC_PLAIN] <= 0)
+        TRY(warm(ceiling, queue));
+    for (int s = 0; s < traffic_stores(ceiling->traffic); s++)
+        TRY(take(ceiling, (enum traffic_store)s, queue));
+    return STATUS_OK;
+}
+
+void ceiling_restart(struct ceiling *ceiling)
+{
+    ceiling->samples = 0;
+    for (int s = 0; s < TRAFFIC_STORES; s++)
+        ceiling->best_us[s] = 0;
+}
+
+struct ceiling_result ceiling_result(const struct ceiling *ceiling)
+{
+    static const char *const kinds[] = {
+        [TRAFFIC_LOCAL] = "copies within ranks", [TRAFFIC_PEERS] = "stores to peers", [TRAFFIC_ALL] = "stores to all ranks"};
+    struct ceiling_result result = {.samples = ceiling->samples};
+    int best = TRAFFIC_PLAIN;
+    for (int s = 0; s < TRAFFIC_STORES; s++)
+        if (ceiling->best_us[s] > 0 && (ceiling->best_us[best] <= 0 || ceiling->best_us[s] < ceiling->best_us[best]))
+            best = s;
+    if (ceiling->best_us[best] > 0)
+        result.GBps = (double)ceiling->bytes / ceiling->best_us[best] * 1e-3;
+    text_print(result.by, sizeof result.by, "%s, %s", kinds[ceiling->kind], traffic_store_name((enum traffic_store)best));
+    return result;
 }
 
 double ceiling_tflops(const struct bench_env *env)

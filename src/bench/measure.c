@@ -45,11 +45,15 @@ static enum status wave_open(struct run *run)
     return STATUS_OK;
 }
 
+/* Ceilings after all rows, which come first where memory is short. */
 static enum status wave_warm(struct run *run)
 {
     for (int i = 0; i < run->n; i++)
         if (!run->rows[i].settled && run->rows[i].state != NULL)
             TRY(block_warm(run, &run->rows[i]));
+    for (int i = 0; i < run->n; i++)
+        if (!run->rows[i].settled && run->rows[i].state != NULL)
+            TRY(row_ceiling_open(run, &run->rows[i]));
     return STATUS_OK;
 }
 
@@ -66,11 +70,19 @@ static enum status round_run(struct run *run, bool *more)
         row_stop(run, row);
         if (row->settled)
             continue;
+        if (row->ceiling != NULL)
+            TRY(ceiling_take(row->ceiling, run->queue));
         TRY(block_run(run, row));
         row_stop(run, row);
     }
     *more = n > 0;
     return STATUS_OK;
+}
+
+static void ceilings_close(struct run *run)
+{
+    while (run->nceilings > 0)
+        ceiling_close(run->ceilings[--run->nceilings]);
 }
 
 /* Rows of this wave become samples while their subjects are there, then go. */
@@ -82,7 +94,11 @@ static enum status wave_close(struct run *run, struct sample *out)
         if (row->state != NULL && is_root(run) && status == STATUS_OK)
             status = row_sample(run, row, &out[i]);
         row_close(row);
+        if (row->ceiling != NULL)
+            row->limit = ceiling_result(row->ceiling);
+        row->ceiling = NULL;
     }
+    ceilings_close(run);
     return status;
 }
 
@@ -118,17 +134,17 @@ static enum status waves(struct run *run, struct sample *out)
     return STATUS_OK;
 }
 
-/* Rows that never had a subject, and the ceilings, for which all rows have given their memory back. */
+/* Rows that never had a subject, and the ceilings. */
 static enum status finish(struct run *run, struct sample *out)
 {
     enum status status = STATUS_OK;
-    for (int i = 0; i < run->n && is_root(run) && status == STATUS_OK; i++)
+    for (int i = 0; i < run->n && is_root(run) && status == STATUS_OK; i++) {
         if (out[i].conditions == NULL)
             status = row_sample(run, &run->rows[i], &out[i]);
-    TRY(group_agree(run->env, status));
-    for (int i = 0; i < run->n; i++)
-        TRY(row_ceilings(run, &run->rows[i], is_root(run) ? &out[i] : NULL));
-    return STATUS_OK;
+        if (status == STATUS_OK)
+            row_ceilings(run, &run->rows[i], &out[i]);
+    }
+    return group_agree(run->env, status);
 }
 
 static enum status run_all(struct run *run, const struct bench_case *cases, struct sample *out)
@@ -163,6 +179,7 @@ enum status measure_run(struct bench_env *env, const struct bench_subject *const
     status = group_agree(env, status);
     if (status == STATUS_OK)
         status = run_all(&run, cases, out);
+    ceilings_close(&run);
     for (int i = 0; i < n && run.rows != NULL; i++) {
         row_close(&run.rows[i]);
         free(run.rows[i].times_us);

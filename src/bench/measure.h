@@ -1,7 +1,7 @@
 /* bench/measure.h -- inside bench_run: rows (one per case), blocks (a few samples of a row in a row), and what all ranks agree on.
  *
  *   bench_run          waves of rows that fit in memory together
- *     rounds           one block of each row that is not done, in random order
+ *     rounds           one block of each row that is not done, in random order, after a few copies of its ceiling
  *       block          [align, iterate] x k, poison before and verify after the last one, probe
  *         agree        one comm_max over times, elapsed time, probe, conditions, flags: the only input of every decision
  *
@@ -12,6 +12,7 @@
 
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "bench/ceiling.h"
 #include "bench/conditions.h"
 
 enum { BLOCK_SAMPLES_MAX = 32, MEASURE_PATIENCE = 4 /* blocks that may use up their repeats */, MEASURE_FEW = 10 /* fewer samples than this is said */ };
@@ -35,6 +36,8 @@ struct row {
     double verify_us, block_us; /* of the last one that did */
     double state_sum, state_min, steal_max, wait_max, throttled;
     int wave;
+    struct ceiling *ceiling;      /* borrowed; NULL: none */
+    struct ceiling_result limit;  /* of it, when the wave ended */
 };
 
 struct run {
@@ -53,6 +56,8 @@ struct run {
     int nrecent, restarts;
     double align_us;   /* agreed: a barrier of aligned ranks */
     int wave, nwave;   /* rows of this wave */
+    struct ceiling *ceilings[BENCH_CASES_MAX];
+    int nceilings;     /* of this wave */
 };
 
 /* ---- measure.c ---- */
@@ -88,6 +93,9 @@ void row_restart(struct row *row);
 void row_stop(const struct run *run, struct row *row); /* done? */
 /* Everything but ceilings and versions; on rank 0. */
 enum status row_sample(const struct run *run, const struct row *row, struct sample *out);
-enum status row_ceilings(struct run *run, const struct row *row, struct sample *out); /* collective; out NULL off rank 0 */
+/* Collective: the ceiling of an open row, shared with rows of equal traffic. */
+enum status row_ceiling_open(struct run *run, struct row *row);
+/* Rank 0: what the row is compared with. */
+void row_ceilings(const struct run *run, const struct row *row, struct sample *out);
 
 #endif

@@ -151,6 +151,7 @@ static json_t *conditions_of(const struct run *run, const struct row *row)
     json_object_set_new(c, "ended", json_string(row->ended != NULL ? row->ended : "failed"));
     if (row->n < MEASURE_FEW)
         json_object_set_new(c, "few", json_true());
+    put_int(c, "threads", dev_threads(run->env->dev));
     put_int(c, "warmups", row->warmups);
     put_int(c, "blocks", row->blocks);
     put_int(c, "interleaved", run->nwave);
@@ -207,6 +208,19 @@ enum status row_sample(const struct run *run, const struct row *row, struct samp
     return out->conditions != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for the conditions of a sample");
 }
 
+static void condition_add(struct sample *sample, const char *name, json_t *value)
+{
+    json_t *conditions = sample->conditions != NULL ? json_loads(sample->conditions, 0, NULL) : NULL;
+    if (json_object_set_new(conditions, name, value) == 0) { /* takes the reference, also when there is no object */
+        char *text = json_dumps(conditions, JSON_COMPACT);
+        if (text != NULL) {
+            free(sample->conditions);
+            sample->conditions = text;
+        }
+    }
+    json_decref(conditions);
+}
+
 /* A lower 95 % bound of the rate above the ceiling: one of the two is wrong. */
 static void question_ceiling(struct sample *sample)
 {
@@ -217,31 +231,39 @@ static void question_ceiling(struct sample *sample)
     char *key = sample_key_text(&sample->key);
     log_warn("%.0f %% of its ceiling cannot be, one of the two is wrong: %s", 100 * summary.ceiling_share, key != NULL ? key : "");
     free(key);
-    json_t *conditions = sample->conditions != NULL ? json_loads(sample->conditions, 0, NULL) : NULL;
-    if (conditions != NULL && json_object_set_new(conditions, "above_ceiling", json_true()) == 0) {
-        char *text = json_dumps(conditions, JSON_COMPACT);
-        if (text != NULL) {
-            free(sample->conditions);
-            sample->conditions = text;
-        }
-    }
-    json_decref(conditions);
+    condition_add(sample, "above_ceiling", json_true());
 }
 
-enum status row_ceilings(struct run *run, const struct row *row, struct sample *out)
+enum status row_ceiling_open(struct run *run, struct row *row)
 {
     struct sample meta;
-    double GBps = 0;
-    if (row->outcome != SAMPLE_OK || run->interrupted)
-        return STATUS_OK;
+    enum bench_traffic traffic = row->subject->traffic;
     sample_init(&meta);
     row->subject->key(row->c, run->env, &meta);
-    if (meta.bytes > 0)
-        TRY(ceiling_copy(run->env, meta.bytes, row->c->buffers, &GBps));
-    if (out == NULL)
+    int64_t bytes = meta.bytes;
+    sample_free(&meta);
+    if (traffic == TRAFFIC_NONE || bytes < 1)
         return STATUS_OK;
-    out->ceiling_GBps = GBps;
-    out->ceiling_tflops = meta.flops > 0 ? ceiling_tflops(run->env) : 0;
-    question_ceiling(out);
+    for (int i = 0; i < run->nceilings && row->ceiling == NULL; i++)
+        if (ceiling_is_of(run->ceilings[i], row->c, traffic, bytes))
+            row->ceiling = run->ceilings[i];
+    if (row->ceiling != NULL)
+        return STATUS_OK;
+    TRY(ceiling_open(run->env, row->c, traffic, bytes, &row->ceiling));
+    if (row->ceiling != NULL)
+        run->ceilings[run->nceilings++] = row->ceiling;
     return STATUS_OK;
+}
+
+void row_ceilings(const struct run *run, const struct row *row, struct sample *out)
+{
+    if (row->outcome != SAMPLE_OK)
+        return;
+    if (row->limit.GBps > 0) {
+        out->ceiling_GBps = row->limit.GBps;
+        condition_add(out, "ceiling_by", json_string(row->limit.by));
+        condition_add(out, "ceiling_samples", json_integer(row->limit.samples));
+    }
+    out->ceiling_tflops = out->flops > 0 ? ceiling_tflops(run->env) : 0;
+    question_ceiling(out);
 }

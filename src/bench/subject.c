@@ -9,6 +9,7 @@
 #include <string.h>
 
 const struct bench_subject *const bench_subjects[] = {
+    &subject_link,
     &subject_collective,
     &subject_exchange,
     &subject_attention,

@@ -10,6 +10,7 @@
 
 enum { SUBJECT_SYNC_US = 600 * 1000 * 1000 };
 
+extern const struct bench_subject subject_link;
 extern const struct bench_subject subject_collective;
 extern const struct bench_subject subject_exchange;
 extern const struct bench_subject subject_attention;

@@ -290,6 +290,7 @@ const struct bench_subject subject_collective = {
     .name = "collective",
     .about = "bare all-to-all, all-gather, reduce-scatter, all-reduce, send/recv",
     .layout_included = false,
+    .traffic = TRAFFIC_PEERS,
     .check = collective_check,
     .key = collective_key,
     .create = collective_create,

@@ -369,6 +369,7 @@ const struct bench_subject subject_exchange = {
     .name = "exchange",
     .about = "all-to-all with its change of layout: q, k, v in and o out, or the mirror image",
     .layout_included = true,
+    .traffic = TRAFFIC_ALL,
     .check = exchange_check,
     .key = exchange_key,
     .create = exchange_create,

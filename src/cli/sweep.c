@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLLECTIVE = 1, EXCHANGE = 2, ATTENTION = 4, GEMM = 8, LAYER = 16, SHAPED = EXCHANGE | ATTENTION | LAYER };
+enum { COLLECTIVE = 1, EXCHANGE = 2, ATTENTION = 4, GEMM = 8, LAYER = 16, LINK = 32 };
+enum { SHAPED = EXCHANGE | ATTENTION | LAYER, MOVING = LINK | COLLECTIVE };
 
 struct sweep_axis {
     const char *option;
@@ -23,9 +24,10 @@ struct sweep_axis {
 const struct opt sweep_options[] = {
     {"sp", 0, OPT_VALUE, "LIST", "ranks per sequence [all ranks]"},
     {"op", 0, OPT_VALUE, "LIST",
-     "collective: alltoall, allgather, reduce_scatter, allreduce, sendrecv; exchange: whole, in, out, one [alltoall; "
-     "whole]"},
-    {"bytes", 0, OPT_VALUE, "LIST", "collective: send bytes of one rank, own block included [64k..16M*4]"},
+     "link: memcpy, memcpy_one, peer; collective: alltoall, allgather, reduce_scatter, allreduce, sendrecv; exchange: "
+     "whole, in, out, one [memcpy,peer; alltoall; whole]"},
+    {"bytes", 0, OPT_VALUE, "LIST",
+     "link, collective: bytes one rank copies or sends, own block included [64k..16M*4]"},
     {"heads", 0, OPT_VALUE, "LIST", "query heads [32]"},
     {"kv-heads", 0, OPT_VALUE, "LIST", "key/value heads [8]"},
     {"head-dim", 0, OPT_VALUE, "LIST", "head dimension [128]"},
@@ -79,6 +81,15 @@ static enum status one_of(const char *option, const char *word, const char *cons
         }
     }
     return opt_unknown(option, word, words, n);
+}
+
+SET(op_link)
+{
+    static const char *const words[] = {"memcpy", "memcpy_one", "peer"};
+    int i = (int)number;
+    TRY(one_of("--op", word, words, 3, &i));
+    text_print(c->op, sizeof c->op, "%s", word);
+    return STATUS_OK;
 }
 
 SET(op_collective)
@@ -162,8 +173,8 @@ SET(buffers)
 static const struct sweep_axis axes[] = {
     {"op", COLLECTIVE, false, true, 0, 0, "alltoall", set_op_collective},
     {"op", EXCHANGE, false, true, 0, 0, "whole", set_op_exchange},
-    {"sp", SHAPED | COLLECTIVE, false, false, 1, 4096, NULL, set_sp},
-    {"bytes", COLLECTIVE, false, false, 1, MANY, "64k..16M*4", set_bytes},
+    {"sp", SHAPED | MOVING, false, false, 1, 4096, NULL, set_sp},
+    {"bytes", MOVING, false, false, 1, MANY, "64k..16M*4", set_bytes},
     {"heads", SHAPED, false, false, 1, 1 << 16, "32", set_heads},
     {"kv-heads", SHAPED, false, false, 1, 1 << 16, "8", set_kv_heads},
     {"head-dim", SHAPED, false, false, 1, 1 << 12, "128", set_head_dim},
@@ -176,8 +187,9 @@ static const struct sweep_axis axes[] = {
     {"direction", SHAPED, false, true, 0, 0, "fwd", set_direction},
     {"causal", ATTENTION | LAYER, false, false, 0, 1, "1", set_causal},
     {"window", ATTENTION | LAYER, false, false, 0, MANY, "0", set_window},
-    {"timing", SHAPED | GEMM | COLLECTIVE, false, true, 0, 0, "stream", set_timing},
-    {"buffers", SHAPED | GEMM | COLLECTIVE, false, true, 0, 0, "hot", set_buffers},
+    {"timing", SHAPED | GEMM | MOVING, false, true, 0, 0, "stream", set_timing},
+    {"buffers", SHAPED | GEMM | MOVING, false, true, 0, 0, "hot", set_buffers},
+    {"op", LINK, true, true, 0, 0, "memcpy,peer", set_op_link},
     {"exchange", EXCHANGE | LAYER, true, true, 0, 0, "packed", set_exchange},
     {"attention", ATTENTION | LAYER, true, true, 0, 0, "cpu", set_attention},
     {"chunks", LAYER, true, false, 1, 4096, "1", set_chunks},
@@ -185,8 +197,8 @@ static const struct sweep_axis axes[] = {
 
 static unsigned subject_bit(const char *subject)
 {
-    static const char *const names[] = {"collective", "exchange", "attention", "gemm", "layer"};
-    for (unsigned i = 0; i < 5; i++)
+    static const char *const names[] = {"collective", "exchange", "attention", "gemm", "layer", "link"};
+    for (unsigned i = 0; i < 6; i++)
         if (strcmp(names[i], subject) == 0)
             return 1u << i;
     return 0;

@@ -158,7 +158,7 @@ static enum status check_first(struct bench_session *session, const struct sweep
     for (int i = 0; i < 3; i++)
         planned = planned || strcmp(with_plans[i], subject) == 0;
     if (!planned)
-        return STATUS_OK; /* collectives and products are verified as they are timed */
+        return STATUS_OK; /* copies, collectives and products are verified as they are timed */
     struct ways *ways = calloc(1, sizeof *ways);
     if (ways == NULL)
         return FAIL(STATUS_NOMEM, "no memory for what is to be checked");
@@ -342,8 +342,8 @@ static const struct opt *const tables[] = {sweep_options, own_options, NULL};
 
 const struct verb verb_bench = {
     .name = "bench",
-    .usage = "collective|exchange|attention|gemm|layer [lists]",
-    .about = "time one part: collective, exchange, attention, gemm or layer; sweeping lists",
+    .usage = "link|collective|exchange|attention|gemm|layer [lists]",
+    .about = "time one part: link, collective, exchange, attention, gemm or layer; sweeping lists",
     .help = "Lists and ranges (1k..64k*2) sweep their product. Every row is checked, measured as docs/measurement.md "
             "says, and kept "
             "in the store as it is measured.",

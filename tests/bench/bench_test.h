@@ -27,6 +27,8 @@ static inline struct bench_case bench_test_case(const char *subject, int world, 
     snprintf(c.subject, sizeof c.subject, "%s", subject);
     if (strcmp(subject, "exchange") == 0)
         snprintf(c.op, sizeof c.op, "whole");
+    if (strcmp(subject, "link") == 0)
+        snprintf(c.op, sizeof c.op, "memcpy");
     c.bytes = 4096;
     c.m = 24, c.n = 17, c.k = 33;
     c.problem.world = world;

@@ -28,7 +28,8 @@ static int good_row(const struct sample *s, const struct bench_options *options)
     for (int i = 0; i < s->n; i++)
         RANK_CHECK(isfinite(s->times_us[i]) && s->times_us[i] > 0);
     RANK_CHECK(s->verified);
-    RANK_CHECK(s->ceiling_GBps > 0 || s->ceiling_tflops > 0);
+    RANK_CHECK(s->ceiling_GBps > 0 || s->ceiling_tflops > 0 || strcmp(s->key.subject, "link") == 0);
+    RANK_CHECK(has_condition(s, "ceiling_by") == (s->ceiling_GBps > 0));
     RANK_CHECK(strlen(s->machine) == 32 && s->measured_at[0] != '\0');
     RANK_CHECK(has_condition(s, "ended") && has_condition(s, "state") && has_condition(s, "steal") && has_condition(s, "align_us"));
     return 0;
@@ -36,7 +37,7 @@ static int good_row(const struct sample *s, const struct bench_options *options)
 
 /* ---- every subject ---- */
 
-enum { MANY = 14 };
+enum { MANY = 17 };
 
 static int cases_make(int world, struct bench_case cases[MANY])
 {
@@ -55,6 +56,13 @@ static int cases_make(int world, struct bench_case cases[MANY])
         cases[n].problem.direction = i == 0 ? PROBLEM_BOTH : i == 2 ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
         cases[n].problem.kv_heads = i == 2 ? 1 : 4;
         cases[n++].plan.chunks = i == 0 ? 2 : 1;
+    }
+    for (int i = 0; i < 3; i++) {
+        static const char *const copies[] = {"memcpy", "memcpy_one", "peer"};
+        cases[n] = bench_test_case("link", world, 2);
+        cases[n].buffers = i == 1 ? BENCH_COLD : BENCH_HOT;
+        cases[n].bytes = i == 1 ? 1 << 20 : 4096;
+        snprintf(cases[n++].op, sizeof cases[n].op, "%s", copies[i]);
     }
     cases[n] = bench_test_case("attention", world, 2);
     cases[n++].problem.direction = PROBLEM_BOTH;
@@ -87,8 +95,9 @@ static int every_subject(const struct launch *launch, void *arg)
         if (failed != 0)
             return failed;
         RANK_CHECK((out[i].scale > 1) == (cases[i].heads_timed > 0));
-        RANK_CHECK((out[i].transport[0] != '\0') ==
-                   (strcmp(cases[i].subject, "attention") != 0 && strcmp(cases[i].subject, "gemm") != 0));
+        bool moves = strcmp(cases[i].subject, "attention") != 0 && strcmp(cases[i].subject, "gemm") != 0 &&
+                     strncmp(cases[i].op, "memcpy", 6) != 0;
+        RANK_CHECK((out[i].transport[0] != '\0') == moves);
         RANK_CHECK((out[i].kernel[0] != '\0') ==
                    (strcmp(cases[i].subject, "collective") != 0 && strcmp(cases[i].subject, "exchange") != 0));
         RANK_CHECK(has_condition(&out[i], "loop") == (cases[i].timing == BENCH_LOOP));
@@ -264,6 +273,57 @@ static const struct bench_subject fake = {.name = "fake", .about = "", .check = 
                                           .destroy = free, .kernel = fake_kernel};
 static const struct bench_subject *const fakes[] = {&fake, NULL};
 
+/* ---- a rate that cannot be ---- */
+
+static void liar_key(const struct bench_case *c, const struct bench_env *env, struct sample *out)
+{
+    fake_key(c, env, out);
+    out->bytes = 1 << 20;
+    out->group = c->plan.sp;
+}
+
+static enum status liar_iterate(void *state, int iteration) /* moves nothing; "honest" takes its time at least */
+{
+    if (strcmp(((struct fake *)state)->c->op, "honest") == 0)
+        ranks_sleep_ms(20);
+    return fake_iterate(state, iteration);
+}
+
+static const struct bench_subject liar = {.name = "exchange", .about = "", .traffic = TRAFFIC_ALL, .check = fake_check,
+                                          .key = liar_key, .create = fake_create, .iterate = liar_iterate,
+                                          .poison = fake_poison, .verify = fake_verify, .destroy = free, .kernel = fake_kernel};
+static const struct bench_subject *const liars[] = {&liar, NULL};
+
+static int lies(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct side side;
+    struct sample out[2];
+    struct bench_options options = bench_test_options();
+    struct bench_case cases[2] = {bench_test_case("exchange", 2, 2), bench_test_case("exchange", 2, 2)};
+    (void)arg;
+    snprintf(cases[1].op, sizeof cases[1].op, "honest");
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    RANK_TRY(measure_run(&env, liars, cases, 2, &options, launch->rank == 0 ? out : NULL));
+    for (int i = 0; i < 2 && launch->rank == 0; i++) {
+        RANK_CHECK(out[i].outcome == SAMPLE_OK && out[i].ceiling_GBps > 0);
+        RANK_CHECK(has_condition(&out[i], "ceiling_samples"));
+        RANK_CHECK(has_condition(&out[i], "above_ceiling") == (i == 0));
+    }
+    if (launch->rank == 0) /* the same bytes at once: one ceiling for both */
+        RANK_CHECK(out[0].ceiling_GBps <= out[1].ceiling_GBps && out[0].ceiling_GBps >= out[1].ceiling_GBps);
+    for (int i = 0; i < 2 && launch->rank == 0; i++)
+        sample_free(&out[i]);
+    side_close(&side);
+    return 0;
+}
+
+static void test_above_ceiling(void **state)
+{
+    (void)state;
+    ranks_pass(2, lies, no_arg);
+}
+
 static int some_fail(const struct launch *launch, void *arg)
 {
     static const struct {
@@ -407,7 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_subject), cmocka_unit_test(test_one_rank),    cmocka_unit_test(test_waived),
         cmocka_unit_test(test_some_fail),     cmocka_unit_test(test_interrupted), cmocka_unit_test(test_budget_cut),
-        cmocka_unit_test(test_one_dies),
+        cmocka_unit_test(test_one_dies),      cmocka_unit_test(test_above_ceiling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

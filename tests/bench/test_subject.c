@@ -15,6 +15,8 @@ static struct bench_case case_make(const char *subject, int world, int sp)
     snprintf(c.subject, sizeof c.subject, "%s", subject);
     if (strcmp(subject, "exchange") == 0)
         snprintf(c.op, sizeof c.op, "whole");
+    if (strcmp(subject, "link") == 0)
+        snprintf(c.op, sizeof c.op, "memcpy");
     c.problem.world = world;
     c.plan.sp = sp;
     c.plan.dp_shard = sp > 0 ? world / sp : 1;
@@ -40,7 +42,7 @@ static struct sample key_of(const struct bench_case *c)
 static void test_table(void **state)
 {
     (void)state;
-    static const char *const names[] = {"collective", "exchange", "attention", "gemm", "layer"};
+    static const char *const names[] = {"link", "collective", "exchange", "attention", "gemm", "layer"};
     for (int i = 0; i < CHECK_COUNT(names); i++) {
         struct bench_case c = case_make(names[i], 2, 2);
         assert_non_null(bench_subject_find(names[i]));
@@ -78,8 +80,36 @@ static void test_files_are_in_tables(void **state)
         }
     }
     closedir(dir);
-    assert_int_equal(subjects, 5);
+    assert_int_equal(subjects, 6);
     assert_int_equal(checkers, 4);
+}
+
+/* Groups matter to peers alone; one rank has none. */
+static void test_link(void **state)
+{
+    (void)state;
+    struct bench_case c = case_make("link", 4, 2);
+    struct sample sample = key_of(&c);
+    assert_string_equal(sample.key.op, "memcpy");
+    assert_int_equal(sample.key.bytes, c.bytes);
+    assert_int_equal(sample.bytes, c.bytes);
+    assert_int_equal(sample.key.sp, -1);
+    assert_string_equal(sample.key.dtype, "");
+    sample_free(&sample);
+    snprintf(c.op, sizeof c.op, "peer");
+    sample = key_of(&c);
+    assert_int_equal(sample.key.sp, 2);
+    assert_int_equal(rule_of(&c), RULE_OK);
+    sample_free(&sample);
+    c.plan.sp = 1;
+    assert_int_equal(rule_of(&c), RULE_WORLD);
+    snprintf(c.op, sizeof c.op, "memcpy_one");
+    assert_int_equal(rule_of(&c), RULE_OK);
+    c.bytes = 0;
+    assert_int_equal(rule_of(&c), RULE_INDEX);
+    c.bytes = 1;
+    snprintf(c.op, sizeof c.op, "alltoall");
+    assert_int_equal(rule_of(&c), RULE_ABSENT);
 }
 
 /* C47: sizes that do not divide are rounded down, and the row says what really moved; less than an element is no row. */
@@ -344,7 +374,7 @@ static void test_case_init(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_files_are_in_tables), cmocka_unit_test(test_collective_bytes), cmocka_unit_test(test_exchange_bytes),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_files_are_in_tables), cmocka_unit_test(test_link), cmocka_unit_test(test_collective_bytes), cmocka_unit_test(test_exchange_bytes),
         cmocka_unit_test(test_exchange_latent), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_flops),
         cmocka_unit_test(test_heads_timed),   cmocka_unit_test(test_shapes_of_ranks),  cmocka_unit_test(test_docs_text),
         cmocka_unit_test(test_case_init),

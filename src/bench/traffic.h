@@ -1,0 +1,48 @@
+/* bench/traffic.h -- bare copies by all ranks at once: the most that anything which moves data between ranks can reach.
+ *
+ *   TRAFFIC_LOCAL  every rank copies `bytes` within its own memory
+ *   TRAFFIC_ONE    rank 0 alone does, on one thread; the others wait
+ *   TRAFFIC_PEERS  every rank stores `bytes` into the memory of its peers, an equal part to each of the P - 1 others of its group
+ *   TRAFFIC_ALL    as an all-to-all does: an equal part to each of the P ranks, itself included
+ *
+ * Peers are reached by plain stores through window pointers (comm/window.h). All ranks start together and store to the next rank
+ * first, the one after it next, so every direction is busy and no rank is everybody's first target. Parts are multiples of 64 bytes
+ * but the last. Large parts are shared by the threads of the rank's device. Buffers are hot or cold as those of the rows (bench/rotation.h).
+ *
+ *     TRY(traffic_open(env, TRAFFIC_ALL, sp, bytes, BENCH_COLD, &traffic));     // collective
+ *     TRY(traffic_run(traffic, i++, TRAFFIC_PLAIN));                            // this rank's share; done when it returns
+ */
+#ifndef SPTUNE_BENCH_TRAFFIC_H
+#define SPTUNE_BENCH_TRAFFIC_H
+
+#include "bench/bench.h"
+#include "bench/rotation.h"
+
+enum traffic_store {
+    TRAFFIC_PLAIN,     /* memcpy, or what the device copies with */
+    TRAFFIC_STREAMING, /* stores that go past the caches: no line is read that is only written. The CPU's alone */
+    TRAFFIC_STORES
+};
+const char *traffic_store_name(enum traffic_store store); /* "memcpy", "streaming stores" */
+
+struct traffic;
+
+/* STATUS_UNSUPPORTED on all ranks, with the reason, where peers cannot be stored to. */
+enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp, int64_t bytes, enum bench_buffers buffers,
+                         struct traffic **out);
+void traffic_close(struct traffic *traffic);
+enum status traffic_run(struct traffic *traffic, int iteration, enum traffic_store store);
+/* Stores there are on this device: TRAFFIC_PLAIN, or both. */
+int traffic_stores(const struct traffic *traffic);
+const struct rotation *traffic_rotation(const struct traffic *traffic);
+const char *traffic_carrier(const struct traffic *traffic); /* as a row names its transport; "" when nothing leaves the rank */
+
+/* For rows whose data are verified: bytes that say from whom to whom they go, poison, and what the last iteration left. */
+void traffic_data(struct traffic *traffic, uint64_t seed);
+enum status traffic_poison(struct traffic *traffic);
+bool traffic_verify(const struct traffic *traffic, uint64_t seed, char why[256]);
+
+/* One copy that bypasses the caches on its way out, complete for other ranks when it returns. */
+void traffic_copy_streaming(void *dst, const void *src, size_t bytes);
+
+#endif
