@@ -61,7 +61,7 @@ enum status block_sync(struct run *run)
 static enum status probe(struct run *run, double *slowness)
 {
     TRY(comm_barrier(run->env->world, run->queue));
-    double rate = spin_rate();
+    double rate = spin_rate_all(run->queue);
     *slowness = rate > 0 ? 1 / rate : 0;
     return STATUS_OK;
 }

@@ -135,10 +135,11 @@ enum status check_serve(struct bench_env *env, const void *data, size_t bytes)
     return check_run(env, order.seed, order.has_only ? &order.only : NULL, NULL);
 }
 
-/* What passing means: this build, this machine, so many ranks over this transport, this exchange, kernel, sp and chunks. */
+/* What passing means: this build, this machine, so many ranks of so many threads over this transport, this exchange, kernel, sp and chunks. */
 static void fact_of(const struct bench_env *env, const struct plan *only, char *buf, size_t size)
 {
-    int n = snprintf(buf, size, "checked:%s:%s:%d:%s:", version_build(), env->machine, comm_size(env->world), env->transport);
+    int n = snprintf(buf, size, "checked:%s:%s:%dx%d:%s:", version_build(), env->machine, comm_size(env->world),
+                     dev_threads(env->dev), env->transport);
     if (n < 0 || (size_t)n >= size)
         return;
     if (only == NULL)

@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 enum { CHAINS = 12, ROUNDS = 8192, SPINS = 5 };
@@ -76,6 +78,37 @@ double spin_rate(void)
     }
     double flops = 2.0 * CHAINS * (double)kind.lanes * ROUNDS, middle = median(us, SPINS);
     return middle > 0 && sum > 0 ? flops / middle : 0; /* the sum is used: it has to be computed */
+}
+
+struct spins {
+    atomic_int here;
+    int threads;
+    int64_t deadline_ns;
+    double rates[DEV_THREADS_MAX];
+};
+
+/* Begins when every thread is here; one that does not come in time is not waited for, and will find its CPU busy. */
+static void spin_task(void *arg, int64_t task, int thread)
+{
+    struct spins *spins = arg;
+    (void)thread;
+    atomic_fetch_add(&spins->here, 1);
+    while (atomic_load(&spins->here) < spins->threads && !clock_passed(spins->deadline_ns))
+        sched_yield();
+    spins->rates[task] = spin_rate();
+}
+
+double spin_rate_all(struct dev_queue *queue)
+{
+    enum { PATIENCE_US = 2000 };
+    struct spins spins = {.threads = dev_queue_threads(queue), .deadline_ns = clock_deadline(PATIENCE_US)};
+    double sum = 0;
+    if (spins.threads == 1)
+        return spin_rate();
+    dev_parallel(queue, spins.threads, spin_task, &spins);
+    for (int i = 0; i < spins.threads; i++)
+        sum += spins.rates[i];
+    return sum;
 }
 
 const char *spin_isa(void)

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <sys/utsname.h>
 
-/* The environment is this process's, which all ranks of a fork share. */
+/* The environment is this process's, which all ranks of a fork share; so is the number of threads, which is of the ranks, not of the
+ * machine, but makes another machine of it: samples on one thread are not samples on two. */
 char *bench_versions(struct bench_env *env)
 {
     struct utsname system;
@@ -24,6 +25,8 @@ char *bench_versions(struct bench_env *env)
         json_object_set_new(versions, transports[i]->name, json_string(transports[i]->version()));
     json_object_set_new(versions, "gemm", json_string(gemm_name(dev)));
     json_object_set_new(versions, "attention_isa", json_string(attention_cpu_isa_name()));
+    if (env != NULL)
+        json_object_set_new(versions, "threads", json_integer(dev_threads(env->dev)));
     json_object_set_new(versions, "kernel", json_string(system.release));
     json_object_set(versions, "environment", environment);
     text = json_dumps(versions, JSON_COMPACT | JSON_SORT_KEYS);

@@ -9,6 +9,7 @@
 #include "cli/explain_exchange.h"
 #include "cli/report.h"
 #include "cli/session.h"
+#include "cli/threads.h"
 #include "comm/launch.h"
 #include "kernels/gemm.h"
 
@@ -103,6 +104,7 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
     int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
     TRY(boot_open(launch, deadline, &ranks->boot));
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
+    TRY(threads_share(ranks, job->options->threads));
     TRY(comm_open(ranks->boot, ranks->env.dev, "ucx", job->options->transport, &ranks->env.world));
     memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
     text_print(ranks->env.transport, sizeof ranks->env.transport, "%s", comm_transport(ranks->env.world));
@@ -239,6 +241,7 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
     static const char *const devices[] = {"auto", "cpu", "cuda"}, *const carriers[] = {"shm", "sysv", "tcp"};
     int device = 0, carrier = -1;
     TRY(opt_word(&cli->opts, "device", devices, 3, 0, &device));
+    TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &out->threads));
     TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
     out->device = devices[device];
     out->transport = carrier < 0 ? NULL : carriers[carrier];

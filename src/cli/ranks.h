@@ -23,6 +23,7 @@ struct ranks_options {
     int n;
     const char *device;    /* "auto" "cpu" "cuda" */
     const char *transport; /* preferred UCX transport, NULL: best */
+    int64_t threads;       /* of each rank's kernels; 0: the rank's share of the CPUs */
     int64_t lock_us;       /* how long to wait for another sptune that measures here; < 0: this one does not measure */
     bool answers; /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds; else it stops everything at
                      once */
@@ -42,7 +43,7 @@ typedef enum status (*ranks_root)(struct ranks *ranks, void *arg);
 enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root,
                       void *arg);
 enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
-/* --device and --transport. */
+/* --device, --threads and --transport. */
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
 /* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. The list form is of at least one entry, to be
  * freed. */

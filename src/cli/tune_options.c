@@ -20,6 +20,7 @@ const struct opt tune_options[] = {
     {"target", 0, OPT_VALUE, "NAME", "runtime that will train; `list` names them [accelerate]"},
     {"emit", 0, OPT_VALUE, "LIST", "files to write; `list` names them [the target's]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
+    {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
     {"dtype", 0, OPT_VALUE, "TYPE", "bf16, fp16 or fp32 [bf16]"},
     {"docs", 0, OPT_VALUE, "SPEC", "packed documents: none, fixed:8k, or a file of lengths [none]"},
     {"global-batch", 0, OPT_VALUE, "N", "sequences per optimizer step, or tokens as 4Mtok [not fixed]"},

@@ -19,6 +19,7 @@
 static const struct opt own_options[] = {
     {"ranks", 0, OPT_VALUE, "LIST", "processes started here [the launcher's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
+    {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
     {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
     {"effort", 0, OPT_VALUE, "WORD", "quick, normal or full: how narrow an interval is wanted [quick]"},
     {"samples", 0, OPT_VALUE, "N", "iterations per row at most, 10 or more [by effort]"},

@@ -198,11 +198,12 @@ static enum status with_ranks(struct cli *cli, struct order *order)
         return HINT(
             FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
             "use --ranks %d, or --oversubscribe to go on all the same", usable);
-    const struct ranks_options how = {.n = asked->ranks,
-                                      .device = asked->device_word,
-                                      .lock_us = asked->budget_us,
-                                      .answers = true,
-                                      .kept = "what was measured is kept, the same command goes on from there"};
+    struct ranks_options how = {.n = asked->ranks,
+                                .device = asked->device_word,
+                                .lock_us = asked->budget_us,
+                                .answers = true,
+                                .kept = "what was measured is kept, the same command goes on from there"};
+    TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &how.threads));
     return ranks_run(cli, order->topo, &how, root, order);
 }
 
