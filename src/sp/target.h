@@ -21,11 +21,17 @@ struct target_memory {
     double class_copies[TARGET_CLASSES]; /* c_q of the class with this index in `classes`, 0: attention_copies */
     double mlp_copies;        /* c_m: live copies of s*ffn elements */
     double mlp_hidden;        /* copies of s*hidden beside them: input, output, gradient */
-    double logits_bytes;      /* c_l: bytes per local token and vocabulary entry of the plain loss */
-    int64_t bucket_bytes;     /* reduce and prefetch buckets */
-    int64_t context_bytes;    /* device context, communicators, allocator */
+    double logits_bytes;      /* c_l: bytes per local token and vocabulary entry of the plain loss, 16-bit storage */
+    double logits_fp32_bytes; /* the same with fp32 storage */
+    double tile_bytes;        /* the same per entry of one tile of the tiled loss */
+    int64_t reduce_elems[2];  /* elements of a buffer in which gradients are reduced: at sp 1, above; 0: none */
+    double reduce_bytes[2];   /* bytes of its elements in ZeRO-3, at sp 1 and above; 0: the dtype's */
+    int reduce_buffers;       /* such buffers in ZeRO-1 and -2, of the dtype, while layers run backward */
+    int64_t live_elems;       /* ZeRO-3: elements of gathered parameters that it keeps for reuse */
+    bool grads_late;          /* ZeRO-1 and -2: no gradient is allocated before a step's first backward */
+    bool master_fp32;         /* ZeRO-1 and -2 copy the parameters to fp32 even when they are fp32 */
+    int64_t context_bytes;    /* device context, libraries, communicators */
     int64_t context_cpu_bytes; /* the same of a process whose device is the CPU */
-    double gather_units;      /* ZeRO-3: (embedding + one layer) times this, in parameters' dtype bytes */
     double host_factor;       /* pinned host memory per offloaded byte */
 };
 

@@ -98,9 +98,10 @@ static struct verdict accelerate_check(const struct model *model, const struct p
 
 static const char *const classes[] = {"sdpa", "flash_attention_2", "flash_attention_3", NULL};
 
-/* c_q, c_m, c_l and the bucket are least-squares fits to eight published peaks of 1 to 64 H100 and H200 (Arctic
- * Training's ALST recipes; tests/sp/test_memory.c holds them): rms 1.6 %, worst 3.6 %. On another stack (Qwen3-4B, four
- * H100, a later Transformers) the same numbers are 3 to 19 % high. */
+/* c_q and c_m are least-squares fits to eight published peaks of 1 to 64 H100 and H200 (Arctic Training's ALST recipes;
+ * tests/sp/test_memory.c holds them). The rest is DeepSpeed's code (0.19.6 runtime/zero/stage3.py, stage_1_and_2.py,
+ * partitioned_param_coordinator.py), the loss of the script that is emitted, and peaks measured on H200; docs/models.md
+ * tells which is which and how far each is off. */
 const struct target target_accelerate = {
     .name = "accelerate",
     .runtime = "accelerate+deepspeed",
@@ -129,12 +130,19 @@ const struct target target_accelerate = {
                .class_copies = {0, 0, 12}, /* flash_attention_3: from one run, a guess */
                .mlp_copies = 6.15,         /* fit: gate, up, activation, product and gradients of them */
                .mlp_hidden = 3,            /* TiledMLP's docstring: input, output, gradient stay whole */
-               .logits_bytes = 15.2,       /* fit, Transformers 4.51: bf16 2 + fp32 4 + log-softmax and gradients 9.2 */
-               .bucket_bytes = 1600000000, /* fit: reduce and prefetch buckets, defaults 5e8 and 5e7 elements */
-               .context_bytes = 1200000000, /* CUDA context, NCCL, allocator: 1 to 2 GB in Arctic Training's guide */
+               .logits_bytes = 12,      /* log-softmax and two gradients in fp32; bf16 and its copy are gone by then */
+               .logits_fp32_bytes = 16, /* the logits besides: measured peaks are above 13.2 */
+               .tile_bytes = 20,        /* measured peaks are 4 % above what 15.2 gives */
+               .reduce_elems = {500000000, /* DeepSpeed's default; with sp what ds_config.json says */
+                                125000000},
+               .reduce_bytes = {0, 4},   /* seq_parallel_communication_data_type fp32 */
+               .reduce_buffers = 2,      /* overlap_comm */
+               .live_elems = 1000000000, /* stage3_max_live_parameters, stage3_max_reuse_distance */
+               .grads_late = true,
+               .master_fp32 = true,
+               .context_bytes = 1900000000, /* 1.77 GiB: a process in nvidia-smi less what its allocator reserves */
                .context_cpu_bytes =
                    500000000,       /* a Python process with PyTorch, Transformers and gloo: about 0.5 GB resident */
-               .gather_units = 2,   /* weights and gradients: DeepSpeed's estimator counts 4 bytes per element */
                .host_factor = 1.5}, /* DeepSpeed's estimator */
     .check = accelerate_check,
 };

@@ -53,9 +53,10 @@ const struct target target_sptune = {
                .mlp_copies = 8,               /* gate, up, activation, product, and the gradient of each */
                .mlp_hidden = 3,               /* input, output, gradient */
                .logits_bytes = 10,            /* storage 2, fp32 4, gradient 4 */
+               .logits_fp32_bytes = 8,        /* storage 4, gradient 4 */
+               .tile_bytes = 10,              /* as whole */
                .context_bytes = 800000000,    /* assumed: CUDA context and NCCL without a framework */
                .context_cpu_bytes = 64000000, /* assumed: program, UCX buffers, OpenBLAS */
-               .gather_units = 2,             /* weights and gradients of what is gathered */
                .host_factor = 1},
     .check = native_check,
 };

@@ -61,8 +61,9 @@ int work_loss_products(const struct plan *plan);
 /* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing; of the MLP one more when tiled. */
 int work_forward_passes(const struct plan *plan);
 
-/* Always live: params grads states gather buckets context. Outside the optimizer step: checkpoints or activations. One phase at a
- * time: attention, kv_copies | mlp | logits, logits_fp32, logits_grad | step_grads. Host: host_states host_params host_checkpoints. */
+/* Always live: params states gather context; grads and buckets too, where the target allocates them at the start (ZeRO-3), else from
+ * the first layer's backward on. Outside the optimizer step: checkpoints or activations. One phase at a time: attention, kv_copies |
+ * mlp | logits, logits_fp32, logits_grad | step_grads. Host: host_states host_params host_checkpoints. */
 struct work_term {
     char name[24];
     int64_t bytes;

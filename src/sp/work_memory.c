@@ -1,12 +1,12 @@
 /* sp/work_memory.c -- memory of one rank, term by term, each with the formula that made it.
  *
- *   peak = params + grads + states + gather + buckets + context
+ *   peak = params + states + gather + context + grads and buckets where they are live
  *        + max(attention, mlp, loss: each with the checkpoints or activations; step: without them)
  *
  * s = B * S/P local tokens, b = bytes of the storage dtype, G = ranks that ZeRO shards over. Sources: DeepSpeed's ZeRO
- * memory estimators (runtime/zero) for what is sharded; arXiv 2205.05198 for activations, without dropout masks and
- * with FlashAttention; DeepSpeed's TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md
- * derives each line.
+ * memory estimators (runtime/zero) for what is sharded; its stage3.py, stage_1_and_2.py and parameter coordinator for
+ * what is allocated when; arXiv 2205.05198 for activations, without dropout masks and with FlashAttention; DeepSpeed's
+ * TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md derives each line.
  */
 #include "sp/work.h"
 
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum phase { ALWAYS, OUTSIDE_STEP, ATTENTION, MLP, LOSS, STEP, HOST };
+enum phase { ATTENTION, MLP, LOSS, STEP, ALWAYS, OUTSIDE_STEP, AFTER_LOSS, LAYERS, HOST };
 
 /* Everything the terms are made of. */
 struct sizes {
@@ -27,7 +27,7 @@ struct sizes {
     const struct plan *plan;
     const struct target_memory *coef;
     double b, s, q, n;  /* bytes of the dtype; local tokens; heads * head_dim; sp */
-    double h, f, vocab; /* hidden; ffn of the experts that a token visits; vocabulary */
+    double h, f, vocab; /* hidden; ffn of the experts that a token visits, or of a wider dense layer; vocabulary */
     double layers, params;
     double kv_sent;    /* kv heads each rank's tokens travel with: max(kv_heads, sp) */
     double group;      /* G */
@@ -75,7 +75,12 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
     z->s = (double)problem->batch * (double)problem_local(problem, sp);
     z->q = (double)problem->heads * problem->head_dim;
     z->h = (double)model->hidden;
-    z->f = (double)model->ffn * (model->experts > 0 && model->experts_per_token > 0 ? model->experts_per_token : 1);
+    z->f = (double)model->ffn;
+    if (model->experts > 0) {
+        double dense = model->dense_layers > 0 ? (double)model->ffn_dense : 0;
+        z->f = z->f * (model->experts_per_token > 0 ? model->experts_per_token : 1) + (double)model->ffn_shared;
+        z->f = z->f > dense ? z->f : dense;
+    }
     z->vocab = (double)model->vocab;
     z->layers = model->layers;
     z->params = (double)model->params;
@@ -88,25 +93,35 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
             z->class_index = i;
 }
 
+/* From when on gradients are there: stages 1 and 2 of some runtimes free them after the step, and the first micro-step's
+ * loss comes before any. */
+static enum phase grads_phase(const struct sizes *z)
+{
+    bool late = z->coef->grads_late && (z->plan->zero_stage == 1 || z->plan->zero_stage == 2);
+    return late && z->plan->accumulate == 1 ? AFTER_LOSS : ALWAYS;
+}
+
 /* Parameters, gradients and optimizer states: 16 bytes a parameter in mixed precision (2 + 2 + 4 master + 4 + 4 Adam),
- * 16 in fp32 (4 + 4 + 4 + 4); a stage shards one kind more than the stage before it. */
+ * 16 in fp32 (4 + 4 + 4 + 4), 20 where the runtime has a master copy all the same; a stage shards one kind more than
+ * the stage before it. */
 static void add_states(struct build *build, const struct sizes *z)
 {
     int stage = z->plan->zero_stage;
     bool offload_params = z->plan->offload == PLAN_OFFLOAD_PARAMS;
     bool offload = z->plan->offload != PLAN_OFFLOAD_NONE;
+    bool master = z->b < 4 || (z->coef->master_fp32 && stage >= 1 && stage <= 2);
     double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1,
            g_states = stage >= 1 ? z->group : 1;
-    double state = z->b >= 4 ? 8 : 12;
+    double state = master ? 12 : 8;
     if (!offload_params)
         add(build, ALWAYS, "params", z->b * z->params / g_params, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
             g_params);
     if (!offload || stage < 2) /* an offloaded optimizer takes sharded gradients to the host as they are reduced */
-        add(build, ALWAYS, "grads", z->b * z->params / g_grads, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
-            g_grads);
+        add(build, grads_phase(z), "grads", z->b * z->params / g_grads, "%.0f B x %.0f parameters / %.0f%s", z->b,
+            z->params, g_grads, grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
     if (!offload)
         add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state,
-            z->params, g_states, z->b >= 4 ? "two moments" : "fp32 copy, two moments");
+            z->params, g_states, master ? "fp32 copy, two moments" : "two moments");
     if (!offload && z->b < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
         add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states,
             "%d B x %.0f / %.0f: gradients in fp32", stage == 3 ? 2 : 4, z->params, g_states);
@@ -118,18 +133,42 @@ static void add_states(struct build *build, const struct sizes *z)
             "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, z->b, z->params, g_params);
 }
 
+/* ZeRO-3 has weights and gradients of the embedding and of a layer whole while they are in use. Once it has seen the
+ * order of the layers (from the second step on) it also keeps weights that come again soon: at most live_elems. */
+static void add_gather(struct build *build, const struct sizes *z)
+{
+    double used = (double)z->model->params_embedding + (double)z->model->params_layer;
+    double live = z->coef->live_elems < z->model->params ? (double)z->coef->live_elems : z->params;
+    if (live > used)
+        add(build, ALWAYS, "gather", z->b * (live + used),
+            "%.0f B x (%.0f weights kept + gradients of embedding %lld + layer %lld)", z->b, live,
+            (long long)z->model->params_embedding, (long long)z->model->params_layer);
+    else
+        add(build, ALWAYS, "gather", 2 * z->b * used, "2 x %.0f B x (embedding %lld + layer %lld): whole while in use",
+            z->b, (long long)z->model->params_embedding, (long long)z->model->params_layer);
+}
+
+/* Where gradients are collected to be reduced. ZeRO-3 allocates one buffer at the start, of the type that it reduces in;
+ * stages 1 and 2 take theirs with the first gradient, after the logits are gone, and give them back after the last. */
+static void add_buckets(struct build *build, const struct sizes *z)
+{
+    bool many = z->plan->sp > 1, third = z->plan->zero_stage == 3;
+    double elems = (double)z->coef->reduce_elems[many];
+    double bytes = third && z->coef->reduce_bytes[many] > 0 ? z->coef->reduce_bytes[many] : z->b;
+    int buffers = third ? 1 : z->coef->reduce_buffers;
+    if (z->params > 0 && z->plan->zero_stage >= 1)
+        add(build, third ? ALWAYS : LAYERS, "buckets", buffers * bytes * elems, "%d x %.0f B x %.0f elements%s",
+            buffers, bytes, elems, third ? "" : ", while layers run backward");
+}
+
 static void add_runtime(struct build *build, const struct sizes *z)
 {
-    double unit = (double)z->model->params_embedding + (double)z->model->params_layer;
     bool cpu = z->dev == DEV_CPU;
     if (z->plan->zero_stage == 3)
-        add(build, ALWAYS, "gather", z->coef->gather_units * z->b * unit,
-            "%.0f x %.0f B x (embedding %lld + layer %lld): whole while in use", z->coef->gather_units, z->b,
-            (long long)z->model->params_embedding, (long long)z->model->params_layer);
-    if (z->params > 0)
-        add(build, ALWAYS, "buckets", (double)z->coef->bucket_bytes, "reduce and prefetch buckets");
+        add_gather(build, z);
+    add_buckets(build, z);
     add(build, ALWAYS, "context", (double)(cpu ? z->coef->context_cpu_bytes : z->coef->context_bytes), "%s",
-        cpu ? "process, libraries, communicators" : "device context, communicators, allocator");
+        cpu ? "process, libraries, communicators" : "device context, libraries, communicators");
 }
 
 /* Bytes that one layer keeps for its backward when nothing is recomputed, by the phase they belong to. */
@@ -201,20 +240,22 @@ static void add_mlp(struct build *build, const struct sizes *z)
             z->f, z->coef->mlp_hidden, z->b, z->s, z->h, kept > 0 ? " - activations" : "");
 }
 
-/* Logits in the storage dtype, their fp32 copy, and what log-softmax and gradients need. Tiles hold about 1 GiB of fp32
- * logits. */
+/* Logits in the storage dtype, their fp32 copy, and what log-softmax and gradients need: c_l bytes an entry in all. Tiles
+ * hold about 1 GiB of fp32 logits. */
 static void add_loss(struct build *build, const struct sizes *z)
 {
     const double gib = 1073741824.0;
     double entries = z->s * z->vocab, tiles = 1;
-    double copy = z->b >= 4 ? 0 : 4, rest = z->coef->logits_bytes - 6;
+    double copy = z->b >= 4 ? 0 : 4, all = z->b >= 4 ? z->coef->logits_fp32_bytes : z->coef->logits_bytes;
     char note[32] = "";
     if (z->plan->loss == PLAN_LOSS_FUSED)
-        return; /* never materialised; the gradient of the head is in grads and gather */
+        return; /* a chunk of about s * h entries, less than an MLP; the gradient of the head is in gather */
     if (z->plan->loss == PLAN_LOSS_TILED && entries > 0) {
         tiles = ceil(4 * entries / gib);
+        all = z->coef->tile_bytes;
         snprintf(note, sizeof note, " / %.0f tiles", tiles);
     }
+    double rest = all - z->b - copy;
     add(build, LOSS, "logits", z->b * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", z->b, z->s, z->vocab, note);
     add(build, LOSS, "logits_fp32", copy * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", copy, z->s, z->vocab,
         note);
@@ -222,11 +263,28 @@ static void add_loss(struct build *build, const struct sizes *z)
         rest, z->s, z->vocab, note);
 }
 
+/* Is a term of this phase there when the work of `at` is done? */
+static bool is_live(enum phase phase, enum phase at)
+{
+    switch (phase) {
+    case ALWAYS:
+        return true;
+    case OUTSIDE_STEP:
+        return at != STEP;
+    case AFTER_LOSS:
+        return at != LOSS;
+    case LAYERS:
+        return at == ATTENTION || at == MLP;
+    default:
+        return phase == at;
+    }
+}
+
 static int64_t phase_bytes(const struct build *build, enum phase phase)
 {
     int64_t sum = 0;
     for (int i = 0; i < build->out->n; i++)
-        if (build->phase[i] == ALWAYS || build->phase[i] == phase || (phase != STEP && build->phase[i] == OUTSIDE_STEP))
+        if (is_live(build->phase[i], phase))
             sum += build->out->term[i].bytes;
     return sum;
 }
@@ -248,8 +306,7 @@ static void find_peak(struct build *build)
         snprintf(out->peak_at, sizeof out->peak_at, "%s", phases[i].name);
     }
     for (int i = 0; i < out->n; i++) {
-        out->term[i].live_at_peak =
-            build->phase[i] == ALWAYS || build->phase[i] == at || (at != STEP && build->phase[i] == OUTSIDE_STEP);
+        out->term[i].live_at_peak = is_live(build->phase[i], at);
         if (out->term[i].host)
             out->host_bytes += out->term[i].bytes;
     }

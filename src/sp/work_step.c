@@ -41,8 +41,8 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     int group = zero_group(problem, plan, target), stage = plan->zero_stage;
     double params = (double)model->params * dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
     int64_t units = (int64_t)model->layers + (model->tied ? 1 : 2);
-    int64_t buckets =
-        ceil_div(whole(params), target->memory.bucket_bytes > 0 ? target->memory.bucket_bytes : INT64_MAX);
+    int64_t bucket = target->memory.reduce_elems[plan->sp > 1];
+    int64_t buckets = ceil_div(model->params, bucket > 0 ? bucket : INT64_MAX);
     double reduces = stage >= 2 ? steps : 1; /* stages 2 and 3 keep no whole gradient to add to */
     double reduce = arrives(params, problem->world) * reduces;
     double gather = 0;

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <yaml.h>
 
-enum { REDUCE_BUCKET_ELEMS = 125000000 };
-
 /* A document being emitted; the first failure is kept. */
 struct yaml {
     yaml_emitter_t emitter;
@@ -151,16 +149,17 @@ static int add_zero(json_t *root, const struct plan *plan)
     if (plan->offload == PLAN_OFFLOAD_PARAMS)
         failed |= json_object_set_new(zero, "offload_param", offload());
     if (plan->sp > 1)
-        failed |= json_object_set_new(zero, "reduce_bucket_size", json_integer(REDUCE_BUCKET_ELEMS));
+        failed |= json_object_set_new(zero, "reduce_bucket_size",
+                                      json_integer(target_find("accelerate")->memory.reduce_elems[1]));
     if (plan->zero_stage == 3)
         failed |= json_object_set_new(zero, "stage3_gather_16bit_weights_on_model_save", json_true());
     return failed | json_object_set_new(root, "zero_optimization", zero);
 }
 
 /* seq_parallel_communication_data_type fp32 is DeepSpeed's default, said aloud: gradient sums over the ranks of a
- * sequence diverged in bf16 (DeepSpeed pull request 4530). With the default bucket of 5e8 elements it costs 4 GB
- * (Arctic Training's guide), which the memory model's buckets do not have; a quarter of the bucket costs a quarter, and
- * bf16's 1 GB becomes 0.25. */
+ * sequence diverged in bf16 (DeepSpeed pull request 4530). In ZeRO-3 the default bucket of 5e8 elements would then take
+ * 2 GB from start to end, and as much again while it is reduced (4 GB in Arctic Training's guide); a quarter of the
+ * bucket takes a quarter. The memory model has the same number from the target. */
 enum status accelerate_deepspeed(const struct accelerate_facts *facts, struct text *out)
 {
     const struct plan *plan = facts->plan;

@@ -13,12 +13,12 @@ static const struct {
     const char *name, *about;
 } memory_terms[] = {
     {"params", "the weights in the storage type; ZeRO 3 shards them over its group"},
-    {"grads", "gradients in the storage type; ZeRO 2 and 3 shard them"},
+    {"grads", "gradients in the storage type; ZeRO 2 and 3 shard them, ZeRO 1 and 2 have none at a step's first loss"},
     {"states", "what the optimizer keeps; every ZeRO stage shards it"},
     {"step_grads", "gradients in fp32 while the optimizer steps"},
-    {"gather", "what ZeRO 3 has whole while it is in use: the embedding and one layer, weights and gradients"},
-    {"buckets", "buffers in which gradients are reduced and weights prefetched"},
-    {"context", "the device's context, communicators and the allocator, before any tensor"},
+    {"gather", "what ZeRO 3 has whole: weights that it keeps for their next use, gradients of what is in use"},
+    {"buckets", "buffers in which gradients are reduced; ZeRO 1 and 2 have them while layers run backward"},
+    {"context", "the device's context, libraries and communicators, before any tensor"},
     {"checkpoints", "the input of each layer, from which backward computes the layer again"},
     {"activations", "what every layer keeps for its backward when nothing is computed again"},
     {"attention", "live while a layer's attention is computed again and differentiated"},
@@ -317,9 +317,9 @@ static void sizes(const struct explain_document *d, const struct plan *p, struct
                 "  %d ranks share each sequence: each holds %lld of %lld tokens with all heads, and during attention "
                 "all tokens with "
                 "%d of %d query heads and %d KV head%s",
-                p->sp, (long long)(problem_padded(&d->problem, p->sp) / p->sp),
-                (long long)problem_padded(&d->problem, p->sp), d->problem.heads / p->sp, d->problem.heads,
-                model_kv_local(d->problem.kv_heads, p->sp), model_kv_local(d->problem.kv_heads, p->sp) == 1 ? "" : "s");
+                p->sp, (long long)problem_local(&d->problem, p->sp), (long long)problem_padded(&d->problem, p->sp),
+                d->problem.heads / p->sp, d->problem.heads, model_kv_local(d->problem.kv_heads, p->sp),
+                model_kv_local(d->problem.kv_heads, p->sp) == 1 ? "" : "s");
     if (d->target->zero_over_world)
         explain_say(
             out, 2,

@@ -2,9 +2,10 @@
  * changes.
  *
  * Set A: eight peaks of Arctic Training's ALST recipes (8 B, 70 B and 32 B models, 1 to 64 H100 or H200, ZeRO-3, CPU
- * Adam, flash_attention_2; one-device rows offload parameters too). The coefficients are fitted to them. Set B: a
- * blog's peaks of Qwen3-4B on one and four H100, another software stack: nothing is fitted, the model is expected to be
- * up to 20 % high.
+ * Adam, flash_attention_2; one-device rows offload parameters too). c_q and c_m are fitted to them; their trainer's plain
+ * loss holds more than that of the script which is emitted, and their gradients are reduced in bf16. Set B: peaks of
+ * Qwen3-4B on one and four H100 under Accelerate (Hugging Face's article on Ulysses), DeepSpeed's defaults: nothing is
+ * fitted to them.
  */
 #include "sp/sp_test.h"
 
@@ -65,13 +66,27 @@ static struct plan gpu_plan(int sp, int world, const char *attention)
     return plan;
 }
 
-static struct work_memory memory_of(const struct model *model, int64_t seq, const struct plan *plan, const char *target)
+static struct work_memory memory_in(const struct model *model, int64_t seq, const struct plan *plan,
+                                    const struct target *target)
 {
     struct problem problem;
     struct work_memory memory;
     problem_from_model(model, seq, plan->sp * plan->dp_shard, &problem);
-    work_memory(model, &problem, plan, target_find(target), &memory);
+    work_memory(model, &problem, plan, target, &memory);
     return memory;
+}
+
+static struct work_memory memory_of(const struct model *model, int64_t seq, const struct plan *plan, const char *target)
+{
+    return memory_in(model, seq, plan, target_find(target));
+}
+
+/* accelerate with DeepSpeed's own bucket of 5e8 elements where sequences are split, too. */
+static struct target default_bucket(void)
+{
+    struct target target = *target_find("accelerate");
+    target.memory.reduce_elems[1] = target.memory.reduce_elems[0];
+    return target;
 }
 
 static const struct work_term *term(const struct work_memory *memory, const char *name)
@@ -98,6 +113,9 @@ static void set_a_of_published_peaks(void **state)
         {qwen3_32b(), 64, 15000000, true, true, true, 71.00}, {llama_8b(), 1, 65000, false, false, false, 137.36},
         {llama_8b(), 1, 300000, true, false, false, 134.96},  {llama_8b(), 1, 650000, true, false, true, 126.81},
     };
+    struct target recipes = default_bucket();
+    recipes.memory.reduce_bytes[1] = 0; /* the recipes reduce in bf16 */
+    recipes.memory.logits_bytes = 15.2; /* fitted: their trainer on Transformers 4.51 */
     double squares = 0, worst = 0;
     for (int i = 0; i < CHECK_COUNT(rows); i++) {
         struct plan plan = gpu_plan(rows[i].sp, rows[i].sp, "flash_attention_2");
@@ -105,34 +123,42 @@ static void set_a_of_published_peaks(void **state)
         plan.loss = rows[i].liger ? PLAN_LOSS_FUSED : PLAN_LOSS_PLAIN;
         plan.mlp = rows[i].tiled ? PLAN_MLP_TILED : PLAN_MLP_PLAIN;
         plan.checkpointing = rows[i].offload_checkpoints ? PLAN_CHECKPOINTING_OFFLOAD : PLAN_CHECKPOINTING_FULL;
-        struct work_memory memory = memory_of(&rows[i].model, rows[i].seq, &plan, "accelerate");
+        struct work_memory memory = memory_in(&rows[i].model, rows[i].seq, &plan, &recipes);
         double error = (double)memory.peak_bytes / GiB / rows[i].observed_GiB - 1;
         squares += error * error;
         worst = fabs(error) > worst ? fabs(error) : worst;
+        /* as the target prices it: what its script's loss does not hold is 16 and 17 % of the two peaks at a plain loss */
+        memory = memory_of(&rows[i].model, rows[i].seq, &plan, "accelerate");
+        double own = (double)memory.peak_bytes / GiB / rows[i].observed_GiB - 1;
+        if (rows[i].liger ? fabs(own) > 0.045 : own < -0.175 || own > -0.16)
+            fail_msg("row %d: %.1f %%", i, 100 * own);
     }
-    assert_true(sqrt(squares / CHECK_COUNT(rows)) < 0.0165); /* rms 1.6 % */
-    assert_true(worst < 0.0365);                             /* worst 3.6 % */
+    if (!(sqrt(squares / CHECK_COUNT(rows)) < 0.017 && worst < 0.0355)) /* rms 1.65 %, worst 3.5 % */
+        fail_msg("rms %.4f, worst %.4f", sqrt(squares / CHECK_COUNT(rows)), worst);
 }
 
-static void set_b_of_another_stack(void **state)
+/* Never low, at most 8 % high. With the smaller bucket that is emitted the sp 4 rows take 1.5 GB less: within 2 %. */
+static void set_b_of_accelerate(void **state)
 {
     (void)state;
     const struct {
         int sp;
         int64_t seq;
-        double observed_GiB, low, high;
-    } rows[] = {{1, 8192, 76.4, 0.08, 0.20},
-                {4, 8192, 23.4, 0.02, 0.12},
-                {4, 32768, 35.0, 0.09, 0.16},
-                {4, 65536, 50.5, 0.12, 0.19},
-                {4, 98304, 66.0, 0.15, 0.20}};
+        double observed_GiB;
+    } rows[] = {{1, 8192, 76.4}, {4, 8192, 23.4}, {4, 32768, 35.0}, {4, 65536, 50.5}, {4, 98304, 66.0}};
     const struct model model = qwen3_4b();
+    const struct target wide = default_bucket();
     for (int i = 0; i < CHECK_COUNT(rows); i++) {
         struct plan plan = gpu_plan(rows[i].sp, rows[i].sp, "flash_attention_2");
-        struct work_memory memory = memory_of(&model, rows[i].seq, &plan, "accelerate");
+        struct work_memory memory = memory_in(&model, rows[i].seq, &plan, &wide);
         double error = (double)memory.peak_bytes / GiB / rows[i].observed_GiB - 1;
-        if (error < rows[i].low || error > rows[i].high)
+        if (error < 0.015 || error > 0.08)
             fail_msg("sp %d seq %lld: %.1f %%", rows[i].sp, (long long)rows[i].seq, 100 * error);
+        struct work_memory emitted = memory_of(&model, rows[i].seq, &plan, "accelerate");
+        assert_int_equal(memory.peak_bytes - emitted.peak_bytes, rows[i].sp > 1 ? 1500000000 : 0);
+        error = (double)emitted.peak_bytes / GiB / rows[i].observed_GiB - 1;
+        if (error < -0.005 || error > 0.06)
+            fail_msg("sp %d seq %lld, emitted: %.1f %%", rows[i].sp, (long long)rows[i].seq, 100 * error);
     }
 }
 
@@ -255,6 +281,99 @@ static void a_stage_shards_one_kind_more(void **state)
     assert_int_equal(term(&memory, "params")->bytes + term(&memory, "grads")->bytes + term(&memory, "states")->bytes +
                          term(&memory, "step_grads")->bytes,
                      2 * whole + 18 * part);
+}
+
+/* Buffers in which gradients are reduced, weights that stay gathered, gradients that come late: DeepSpeed's, by stage. */
+static void what_deepspeed_holds_when(void **state)
+{
+    (void)state;
+    const struct model model = qwen3_4b();
+    struct plan plan = gpu_plan(1, 4, "sdpa");
+    const int64_t unit = model.params_embedding + model.params_layer;
+    plan.zero_stage = 3;
+    struct work_memory memory = memory_of(&model, 65536, &plan, "accelerate");
+    assert_string_equal(memory.peak_at, "loss");
+    assert_int_equal(term(&memory, "buckets")->bytes, INT64_C(2) * 500000000); /* of the parameters' type */
+    assert_true(term(&memory, "buckets")->live_at_peak && term(&memory, "grads")->live_at_peak);
+    assert_int_equal(term(&memory, "gather")->bytes, 2 * (INT64_C(1000000000) + unit));
+    plan.sp = 4;
+    plan.dp_shard = 1;
+    memory = memory_of(&model, 65536, &plan, "accelerate");
+    assert_int_equal(term(&memory, "buckets")->bytes, INT64_C(4) * 125000000); /* reduced in fp32: a smaller one */
+    for (int stage = 1; stage <= 2; stage++) { /* two, and none of it before the first layer's backward */
+        plan.zero_stage = stage;
+        memory = memory_of(&model, 65536, &plan, "accelerate");
+        assert_string_equal(memory.peak_at, "loss");
+        assert_int_equal(term(&memory, "buckets")->bytes, INT64_C(2) * 2 * 125000000);
+        assert_false(term(&memory, "buckets")->live_at_peak || term(&memory, "grads")->live_at_peak);
+        assert_int_equal(term(&memory, "gather")->bytes, 0);
+        int64_t first = memory.peak_bytes;
+        plan.accumulate = 2; /* the second micro-step's loss comes on top of the first one's gradients */
+        memory = memory_of(&model, 65536, &plan, "accelerate");
+        assert_true(term(&memory, "grads")->live_at_peak);
+        assert_int_equal(memory.peak_bytes - first, term(&memory, "grads")->bytes);
+        plan.accumulate = 1;
+        plan.loss = PLAN_LOSS_FUSED;
+        memory = memory_of(&model, 1048576, &plan, "accelerate");
+        assert_true(term(&memory, "buckets")->live_at_peak && term(&memory, "grads")->live_at_peak);
+        memory = memory_of(&model, 1024, &plan, "accelerate"); /* the optimizer steps: buffers are back */
+        assert_string_equal(memory.peak_at, "step");
+        assert_true(!term(&memory, "buckets")->live_at_peak && term(&memory, "grads")->live_at_peak);
+        plan.loss = PLAN_LOSS_PLAIN;
+    }
+    struct model small = model; /* what it keeps is at most all there is */
+    small.params = 600000000;
+    plan.zero_stage = 3;
+    memory = memory_of(&small, 65536, &plan, "accelerate");
+    assert_int_equal(term(&memory, "gather")->bytes, 2 * (small.params + unit));
+    memory = memory_of(&model, 65536, &plan, "sptune"); /* our harness keeps none, and has no such buffers */
+    assert_int_equal(term(&memory, "gather")->bytes, 2 * 2 * unit);
+    assert_int_equal(term(&memory, "buckets")->bytes, 0);
+}
+
+/* 12 bytes an entry of the logits in bf16, 16 in fp32; four bytes of each state, and of the buffers, in fp32. */
+static void storage_types(void **state)
+{
+    (void)state;
+    const struct model model = qwen3_4b();
+    struct plan plan = gpu_plan(1, 1, "sdpa");
+    struct problem problem;
+    problem_from_model(&model, 8192, 1, &problem);
+    const int64_t entries = 8192 * model.vocab;
+    for (int fp32 = 0; fp32 < 2; fp32++) {
+        struct work_memory memory;
+        problem.dtype = fp32 ? DTYPE_FP32 : DTYPE_BF16;
+        plan.zero_stage = 3;
+        work_memory(&model, &problem, &plan, target_find("accelerate"), &memory);
+        assert_int_equal(term(&memory, "logits")->bytes + term(&memory, "logits_fp32")->bytes +
+                             term(&memory, "logits_grad")->bytes,
+                         (fp32 ? 16 : 12) * entries);
+        assert_int_equal(term(&memory, "buckets")->bytes, INT64_C(500000000) * (fp32 ? 4 : 2));
+        assert_int_equal(term(&memory, "states")->bytes, (fp32 ? 8 : 12) * model.params);
+        plan.zero_stage = 1; /* a copy of the parameters even of fp32 ones */
+        work_memory(&model, &problem, &plan, target_find("accelerate"), &memory);
+        assert_int_equal(term(&memory, "states")->bytes, 12 * model.params);
+        work_memory(&model, &problem, &plan, target_find("sptune"), &memory);
+        assert_int_equal(term(&memory, "states")->bytes, (fp32 ? 8 : 12) * model.params);
+    }
+}
+
+/* The MLP of a mixture: the experts that a token visits and the shared ones, or a dense layer where that is wider. */
+static void mixtures_have_wide_mlps(void **state)
+{
+    (void)state;
+    struct model model = qwen3_4b();
+    struct plan plan = gpu_plan(1, 1, "sdpa");
+    model.experts = 64;
+    model.experts_per_token = 6;
+    model.ffn = 1408;
+    model.ffn_shared = 2816;
+    struct work_memory memory = memory_of(&model, 8192, &plan, "sptune");
+    assert_int_equal(term(&memory, "mlp")->bytes, 2 * 8192 * (8 * (6 * 1408 + 2816) + 3 * model.hidden));
+    model.dense_layers = 1;
+    model.ffn_dense = 18432;
+    memory = memory_of(&model, 8192, &plan, "sptune");
+    assert_int_equal(term(&memory, "mlp")->bytes, 2 * 8192 * (8 * 18432 + 3 * model.hidden));
 }
 
 static void offloads_move_to_the_host(void **state)
@@ -396,11 +515,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(set_a_of_published_peaks),
-        cmocka_unit_test(set_b_of_another_stack),
+        cmocka_unit_test(set_b_of_accelerate),
         cmocka_unit_test(runs_that_fitted_are_not_called_too_large),
         cmocka_unit_test(c39_logits),
         cmocka_unit_test(peak_is_the_sum_of_live_terms),
         cmocka_unit_test(a_stage_shards_one_kind_more),
+        cmocka_unit_test(what_deepspeed_holds_when),
+        cmocka_unit_test(storage_types),
+        cmocka_unit_test(mixtures_have_wide_mlps),
         cmocka_unit_test(offloads_move_to_the_host),
         cmocka_unit_test(savers_save),
         cmocka_unit_test(replicated_kv_heads_stop_shrinking),

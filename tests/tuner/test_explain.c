@@ -206,7 +206,7 @@ static void check_loss(struct fixture *f, enum plan_loss loss, double products)
     json_t *body = explain_to_json(f->document, &options), *after = json_object_get(body, "after");
     struct work_memory memory;
     struct plan plan = f->rec.candidates[0].plan;
-    plan.loss = PLAN_LOSS_FUSED;
+    plan.loss = loss;
     work_memory(&f->rec.request.model, &f->rec.request.problem, &plan, f->rec.request.target, &memory);
     assert_non_null(after);
     assert_int_equal((int64_t)number(after, "peak_bytes"), memory.peak_bytes);
@@ -218,6 +218,7 @@ static void check_loss(struct fixture *f, enum plan_loss loss, double products)
 static void test_what_if_loss(void **state)
 {
     struct fixture *f = *state;
+    check_loss(f, PLAN_LOSS_TILED, 4); /* the logits once more */
     check_loss(f, PLAN_LOSS_FUSED, 3);
     SAYS(f, WHAT_IF("loss=fused"), "before sp 8", "after sp 8 loss=fused", "(derived)", "the same sp",
          "else sp 4 loss=fused");
