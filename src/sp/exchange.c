@@ -5,10 +5,12 @@
 
 extern const struct exchange exchange_packed;
 extern const struct exchange exchange_packed_separate;
+extern const struct exchange exchange_direct;
 
 const struct exchange *const exchanges[] = {
     &exchange_packed,
     &exchange_packed_separate,
+    &exchange_direct,
     NULL,
 };
 
@@ -18,6 +20,31 @@ const struct exchange *exchange_find(const char *name)
         if (strcmp(exchanges[i]->name, name) == 0)
             return exchanges[i];
     return NULL;
+}
+
+enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size)
+{
+    if (n < 1 || n > EXCHANGE_TENSORS_MAX)
+        return FAIL(STATUS_USAGE, "an exchange of %d tensors; 1 to %d move in a call", n, EXCHANGE_TENSORS_MAX);
+    for (int i = 0; i < n; i++) {
+        const struct exchange_tensor *t = &tensors[i];
+        if (t->heads < 1 || (t->heads % size != 0 && size % t->heads != 0))
+            return FAIL(STATUS_USAGE, "an exchange of %d heads over %d ranks: neither number divides the other",
+                        t->heads, size);
+        if (t->dim < 1 || t->local != exchange_local_heads(t->heads, size) || t->first < 0 || t->count < 0 ||
+            t->first > t->local - t->count)
+            return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks",
+                        t->count, t->first, t->local, t->heads, size);
+        if (t->head_stride < (int64_t)t->count * t->dim)
+            return FAIL(STATUS_USAGE, "an exchange of %d heads of %d into tokens %lld elements apart", t->count, t->dim,
+                        (long long)t->head_stride);
+    }
+    return STATUS_OK;
+}
+
+bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size)
+{
+    return direction == EXCHANGE_TO_SEQ && exchange_copies(tensor->heads, size) > 1;
 }
 
 int exchange_first_head(int heads, int group_size, int rank)

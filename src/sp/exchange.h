@@ -50,6 +50,7 @@ struct exchange {
     const char *name;
     enum dev_kind dev;
     int tensors_together; /* 1: tensors move one after another, each with its own all-to-all; 3: q, k, v in one */
+    bool stages;          /* holds two copies of the widest call beside alloc; see staging_bytes */
     const char *about;    /* one line for lists */
     struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */
     enum status (*create)(const struct exchange_shape *shape, struct comm *group, void **state); /* collective */
@@ -65,6 +66,11 @@ struct exchange {
 
 extern const struct exchange *const exchanges[]; /* NULL-terminated */
 const struct exchange *exchange_find(const char *name);
+
+/* STATUS_USAGE unless 1 to EXCHANGE_TENSORS_MAX tensors with heads that `size` ranks can share are asked for. */
+enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size);
+/* Do several ranks bring the same heads of this tensor in this direction? */
+bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size);
 
 /* First global head that `rank` of group_size holds on the head side: rank * local, or floor(rank * heads / P) when replicated. */
 int exchange_first_head(int heads, int group_size, int rank);

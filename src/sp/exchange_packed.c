@@ -167,7 +167,7 @@ static char *staged(const struct call *call, char *staging, int i, int peer)
 /* Do several ranks bring the same heads of this tensor? Then one place cannot receive them all. */
 static bool merges(const struct call *call, int i)
 {
-    return call->direction == EXCHANGE_TO_SEQ && exchange_copies(call->tensors[i].heads, call->packed->size) > 1;
+    return exchange_merges(&call->tensors[i], call->direction, call->packed->size);
 }
 
 static struct copy_job job_of(const struct exchange_block *from, const struct exchange_block *to)
@@ -314,32 +314,12 @@ static enum status run_call(struct call *call)
     return dev_event_record(call->mark[3], call->queue);
 }
 
-static enum status tensors_check(const struct packed *packed, const struct exchange_tensor *tensors, int n)
-{
-    if (n < 1 || n > EXCHANGE_TENSORS_MAX)
-        return FAIL(STATUS_USAGE, "an exchange of %d tensors; 1 to %d move in a call", n, EXCHANGE_TENSORS_MAX);
-    for (int i = 0; i < n; i++) {
-        const struct exchange_tensor *t = &tensors[i];
-        if (t->heads < 1 || (t->heads % packed->size != 0 && packed->size % t->heads != 0))
-            return FAIL(STATUS_USAGE, "an exchange of %d heads over %d ranks: neither number divides the other",
-                        t->heads, packed->size);
-        if (t->dim < 1 || t->local != exchange_local_heads(t->heads, packed->size) || t->first < 0 || t->count < 0 ||
-            t->first > t->local - t->count)
-            return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks",
-                        t->count, t->first, t->local, t->heads, packed->size);
-        if (t->head_stride < (int64_t)t->count * t->dim)
-            return FAIL(STATUS_USAGE, "an exchange of %d heads of %d into tokens %lld elements apart", t->count, t->dim,
-                        (long long)t->head_stride);
-    }
-    return STATUS_OK;
-}
-
 static enum status packed_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
                               int n, struct dev_queue *queue)
 {
     struct packed *packed = state;
     struct call call = {.packed = packed, .direction = direction, .tensors = tensors, .n = n, .queue = queue};
-    TRY(tensors_check(packed, tensors, n));
+    TRY(exchange_check_tensors(tensors, n, packed->size));
     packed->marked = 1;
     call.mark = packed->mark[0];
     return run_call(&call);
@@ -349,7 +329,7 @@ static enum status separate_run(void *state, enum exchange_direction direction, 
                                 int n, struct dev_queue *queue)
 {
     struct packed *packed = state;
-    TRY(tensors_check(packed, tensors, n));
+    TRY(exchange_check_tensors(tensors, n, packed->size));
     packed->marked = n;
     for (int i = 0; i < n; i++) {
         struct call call = {.packed = packed,
@@ -382,6 +362,7 @@ const struct exchange exchange_packed = {
     .name = "packed",
     .dev = DEV_CPU,
     .tensors_together = 3,
+    .stages = true,
     .about = "pack, one all-to-all of q, k and v together, unpack",
     .supports = packed_supports,
     .create = packed_create,
@@ -397,6 +378,7 @@ const struct exchange exchange_packed_separate = {
     .name = "packed-separate",
     .dev = DEV_CPU,
     .tensors_together = 1,
+    .stages = true,
     .about = "as packed, one tensor after another, permuted on both sides as trainers do",
     .supports = packed_supports,
     .create = packed_create,

@@ -3,6 +3,7 @@
 #include "sp/work.h"
 
 #include "kernels/attention.h"
+#include "sp/exchange.h"
 #include "sp/exec_chunk.h"
 
 static int sp_of(const struct plan *plan)
@@ -130,8 +131,10 @@ int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
     int64_t head_row = heads * (dim + dim_v) + kv * (dim + dim_v);
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;
     int64_t bytes = batch * problem_local(problem, plan->sp) * seq_row * elem * both;
+    const struct exchange *exchange = exchange_find(plan->exchange);
+    bool stages = exchange == NULL || exchange->stages;
     if (sp > 1)
-        bytes += batch * padded * (head_row * elem * both + 2 * widest * elem);
+        bytes += batch * padded * (head_row * elem * both + (stages ? 2 * widest * elem : 0));
     bytes += batch * padded * heads * (int64_t)sizeof(float); /* softmax statistics */
     if (both == 2 && exec_chunk_shared(problem, plan, 0))
         bytes += batch * padded * kv * (dim + dim_v) * (int64_t)sizeof(float);

@@ -1,0 +1,345 @@
+/* sp/exchange_direct.c -- one pass: every rank stores its blocks where its peers want them, through mapped memory.
+ *
+ *   rank r, sequence side          rank p, head side
+ *     token 0  h h [h h] h h   ->    [h h]  r's tokens        no staging, no message, q, k and v together
+ *     token 1  h h [h h] h h   ->    [h h]
+ *
+ * Two flags per pair of ranks order a run. READY: I am in run number `epoch`, so what I have to give is complete and
+ * what I receive into may be overwritten. DONE: I will not touch your memory any more in this run. A rank waits for
+ * READY of the peer it is about to serve, and for DONE of all before it returns; it starts behind itself, so that no
+ * peer is everybody's first target.
+ *
+ * Copies of a replicated head cannot all be stored to one place. There the receiver reads them from the ranks that
+ * hold them and sums them in fp32, in rank order, in the same pass.
+ *
+ * Stores bypass the cache when what all ranks of the host move does not stay in it (docs/decisions/0004-direct-stores.md).
+ */
+#include "sp/exchange_direct.h"
+#include "sp/exchange_block.h"
+
+#include "base/mem.h"
+#include "base/range.h"
+#include "kernels/copy_stream.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum slot { SLOT_READY, SLOT_DONE };
+
+struct direct {
+    struct exchange_shape shape;
+    struct comm *group;
+    struct dev *dev;
+    int rank, size;
+    uint64_t epoch;       /* runs so far */
+    int64_t stream_bytes; /* a run of more than this on this rank bypasses the cache */
+    struct window *flags;
+    struct direct_memory memory;
+    const void **copies; /* [size] */
+    struct dev_event *mark[2];
+    bool marked;
+};
+
+static struct verdict direct_supports(const struct exchange_shape *shape, const struct comm *group)
+{
+    struct verdict verdict = exchange_find("packed")->supports(shape, group);
+    return verdict_ok(&verdict) && group != NULL ? window_verdict(group) : verdict;
+}
+
+static void direct_destroy(void *state)
+{
+    struct direct *direct = state;
+    if (direct == NULL)
+        return;
+    direct_memory_destroy(&direct->memory);
+    window_destroy(direct->flags);
+    for (int m = 0; m < 2; m++)
+        dev_event_destroy(direct->mark[m]);
+    free(direct->copies);
+    free(direct);
+}
+
+/* Both sides of a run of b bytes on each of P ranks are 2 b P; up to half of the last-level cache they stay there from
+ * run to run. All ranks are taken to share one such cache, which errs towards bypassing it: that costs less. */
+static int64_t stream_threshold(int size)
+{
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (cache <= 0)
+        cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return cache > 0 ? (int64_t)cache / (4 * (int64_t)size) : INT64_MAX;
+}
+
+/* What can fail on this rank alone. *out is set, half-built too. */
+static enum status prepare(const struct exchange_shape *shape, struct comm *group, struct direct **out)
+{
+    struct direct *direct = NULL;
+    TRY(mem_alloc(sizeof *direct, "an exchange", (void **)&direct));
+    *out = direct;
+    direct->shape = *shape;
+    direct->group = direct->memory.group = group;
+    direct->dev = comm_dev(group);
+    direct->rank = comm_rank(group);
+    direct->size = comm_size(group);
+    direct->stream_bytes = stream_threshold(direct->size);
+    for (int m = 0; m < 2; m++)
+        TRY(dev_event_create(direct->dev, &direct->mark[m]));
+    return mem_alloc((size_t)direct->size * sizeof *direct->copies, "copies of a head", (void **)&direct->copies);
+}
+
+/* Nobody waits for a rank that has given up. */
+static enum status agree(struct comm *group, enum status mine)
+{
+    double failed = mine != STATUS_OK;
+    const struct status_message kept = *status_last();
+    enum status status = comm_max(group, &failed, 1);
+    if (mine != STATUS_OK) {
+        status_restore(&kept);
+        return mine;
+    }
+    return status != STATUS_OK || failed == 0 ? status : FAIL(STATUS_NOMEM, "a rank has no memory for an exchange");
+}
+
+static enum status direct_create(const struct exchange_shape *shape, struct comm *group, void **state)
+{
+    struct direct *direct = NULL;
+    enum status status;
+    struct verdict verdict = direct_supports(shape, group);
+    if (!verdict_ok(&verdict))
+        return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
+    TRY_OUT(agree(group, prepare(shape, group, &direct)));
+    TRY_OUT(window_create(group, 0, "flags of an exchange", &direct->flags));
+    *state = direct;
+    return STATUS_OK;
+out:
+    direct_destroy(direct);
+    return status;
+}
+
+static enum status direct_alloc(void *state, size_t bytes, const char *what, void **out)
+{
+    return direct_memory_alloc(&((struct direct *)state)->memory, bytes, what, out);
+}
+
+static void direct_free(void *state, void *memory)
+{
+    direct_memory_free(&((struct direct *)state)->memory, memory);
+}
+
+static int64_t direct_staging(const void *state)
+{
+    (void)state;
+    return 0;
+}
+
+void exchange_direct_stream_from(void *state, int64_t bytes)
+{
+    ((struct direct *)state)->stream_bytes = bytes;
+}
+
+/* ---- one run ---- */
+
+struct call {
+    struct direct *direct;
+    enum exchange_direction direction;
+    const struct exchange_tensor *tensors;
+    int n;
+    bool stream;
+    struct dev_queue *queue;
+};
+
+/* The tensor as rank p has it: the same, in its memory. */
+static struct exchange_tensor tensor_of(const struct call *call, int i, int p)
+{
+    struct exchange_tensor tensor = call->tensors[i];
+    tensor.seq = direct_memory_at(&call->direct->memory, p, tensor.seq);
+    tensor.head = direct_memory_at(&call->direct->memory, p, tensor.head);
+    return tensor;
+}
+
+/* Where this rank's block for p ends up. */
+static struct exchange_block block_there(const struct call *call, int i, int p)
+{
+    const struct direct *direct = call->direct;
+    struct exchange_tensor tensor = tensor_of(call, i, p);
+    return call->direction == EXCHANGE_TO_HEADS
+               ? exchange_block_head(&direct->shape, &tensor, direct->size, direct->rank)
+               : exchange_block_seq(&direct->shape, &tensor, direct->size, direct->rank);
+}
+
+static struct exchange_block block_here(const struct call *call, int i, int p)
+{
+    const struct direct *direct = call->direct;
+    return call->direction == EXCHANGE_TO_HEADS
+               ? exchange_block_seq(&direct->shape, &call->tensors[i], direct->size, p)
+               : exchange_block_head(&direct->shape, &call->tensors[i], direct->size, p);
+}
+
+static bool merges(const struct call *call, int i)
+{
+    return exchange_merges(&call->tensors[i], call->direction, call->direct->size);
+}
+
+/* Is there a row of it? */
+static bool moves(const struct call *call, int i)
+{
+    const struct exchange_shape *shape = &call->direct->shape;
+    return call->tensors[i].count > 0 && shape->batch > 0 && shape->seq_local > 0;
+}
+
+static enum status push(const struct call *call, int p)
+{
+    struct copy_job jobs[EXCHANGE_TENSORS_MAX];
+    int njobs = 0;
+    for (int i = 0; i < call->n; i++) {
+        if (merges(call, i) || !moves(call, i))
+            continue;
+        struct exchange_block from = block_here(call, i, p), to = block_there(call, i, p);
+        jobs[njobs++] = (struct copy_job){.src = from.base,
+                                          .dst = to.base,
+                                          .n = {1, from.batch, from.seq},
+                                          .src_stride = {0, from.batch_stride, from.token_stride},
+                                          .dst_stride = {0, to.batch_stride, to.token_stride},
+                                          .row_bytes = (size_t)from.row_bytes};
+    }
+    enum dev_kind dev = dev_kind_of(call->direct->dev);
+    /* What stays on this rank is read here next. */
+    bool stream = call->stream && p != call->direct->rank;
+    return stream ? copy_stream_run(dev, jobs, njobs, call->queue) : copy_run(dev, jobs, njobs, call->queue);
+}
+
+/* Head j of tensor i, for my tokens, from the ranks j*copies .. j*copies + copies-1 that hold it. */
+static enum status pull_head(const struct call *call, int i, int head)
+{
+    struct direct *direct = call->direct;
+    const struct exchange_tensor *tensor = &call->tensors[i];
+    int copies = exchange_copies(tensor->heads, direct->size), first = head * copies;
+    struct exchange_block to = exchange_block_seq(&direct->shape, tensor, direct->size, first), from = to;
+    for (int c = 0; c < copies; c++) {
+        struct exchange_tensor theirs = tensor_of(call, i, first + c);
+        from = exchange_block_head(&direct->shape, &theirs, direct->size, direct->rank);
+        direct->copies[c] = from.base;
+    }
+    struct copy_sum sum = {.srcs = direct->copies,
+                           .copies = tensor->sum ? copies : 1,
+                           .dst = to.base,
+                           .n = {1, to.batch, to.seq},
+                           .src_stride = {0, from.batch_stride, from.token_stride},
+                           .dst_stride = {0, to.batch_stride, to.token_stride},
+                           .elems = (int64_t)tensor->count * tensor->dim,
+                           .dtype = direct->shape.dtype};
+    return copy_sum_run(dev_kind_of(direct->dev), &sum, call->queue);
+}
+
+/* Starting with the head this rank holds: ranks begin at different ones. */
+static enum status pull_sums(const struct call *call, int i)
+{
+    const struct exchange_tensor *tensor = &call->tensors[i];
+    int own = exchange_first_head(tensor->heads, call->direct->size, call->direct->rank);
+    for (int h = 0; moves(call, i) && h < tensor->heads; h++)
+        TRY(pull_head(call, i, (own + h) % tensor->heads));
+    return STATUS_OK;
+}
+
+static enum status call_check(struct call *call)
+{
+    const struct direct *direct = call->direct;
+    int64_t bytes = 0;
+    TRY(exchange_check_tensors(call->tensors, call->n, direct->size));
+    for (int i = 0; i < call->n; i++) {
+        const struct exchange_tensor *tensor = &call->tensors[i];
+        bytes += exchange_bytes(&direct->shape, direct->size, tensor->count, tensor->dim);
+        if (moves(call, i) && (direct_memory_at(&direct->memory, direct->rank, tensor->seq) == NULL ||
+                               direct_memory_at(&direct->memory, direct->rank, tensor->head) == NULL))
+            return HINT(FAIL(STATUS_USAGE, "an exchange of memory that peers cannot reach"),
+                        "both sides come from the exchange's alloc");
+    }
+    call->stream = bytes > direct->stream_bytes;
+    return STATUS_OK;
+}
+
+/* Whoever merges reads from all, so it is done with a peer only then. */
+static enum status move(const struct call *call)
+{
+    struct direct *direct = call->direct;
+    bool pulls = false;
+    for (int i = 0; i < call->n; i++)
+        pulls = pulls || merges(call, i);
+    for (int step = 0; step < direct->size; step++) {
+        int p = (direct->rank + step) % direct->size;
+        if (p != direct->rank)
+            TRY(window_wait(direct->flags, SLOT_READY, p, direct->epoch));
+        TRY(push(call, p));
+        if (!pulls)
+            window_signal(direct->flags, p, SLOT_DONE, direct->epoch);
+    }
+    if (!pulls)
+        return STATUS_OK;
+    for (int i = 0; i < call->n; i++)
+        if (merges(call, i))
+            TRY(pull_sums(call, i));
+    for (int p = 0; p < direct->size; p++)
+        window_signal(direct->flags, p, SLOT_DONE, direct->epoch);
+    return STATUS_OK;
+}
+
+/* One rank alone: the two sides are the same layout, perhaps the same memory. */
+static enum status run_alone(const struct call *call)
+{
+    for (int i = 0; i < call->n; i++)
+        if (call->tensors[i].seq != call->tensors[i].head) {
+            struct call one = *call;
+            one.tensors = &call->tensors[i];
+            one.n = 1;
+            TRY(push(&one, 0));
+        }
+    return STATUS_OK;
+}
+
+static enum status run_together(const struct call *call)
+{
+    struct direct *direct = call->direct;
+    direct->epoch++;
+    for (int p = 0; p < direct->size; p++)
+        if (p != direct->rank)
+            window_signal(direct->flags, p, SLOT_READY, direct->epoch);
+    TRY(move(call));
+    for (int p = 0; p < direct->size; p++)
+        if (p != direct->rank)
+            TRY(window_wait(direct->flags, SLOT_DONE, p, direct->epoch));
+    return STATUS_OK;
+}
+
+static enum status direct_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
+                              int n, struct dev_queue *queue)
+{
+    struct direct *direct = state;
+    struct call call = {.direct = direct, .direction = direction, .tensors = tensors, .n = n, .queue = queue};
+    TRY(call_check(&call));
+    TRY(dev_event_record(direct->mark[0], queue));
+    TRY(RANGE("transfer", direct->size == 1 ? run_alone(&call) : run_together(&call)));
+    direct->marked = true;
+    return dev_event_record(direct->mark[1], queue);
+}
+
+static void direct_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us)
+{
+    const struct direct *direct = state;
+    *pack_us = *transfer_us = *unpack_us = 0;
+    if (direct->marked && dev_event_us(direct->mark[0], direct->mark[1], transfer_us) != STATUS_OK)
+        *transfer_us = 0;
+}
+
+const struct exchange exchange_direct = {
+    .name = "direct",
+    .dev = DEV_CPU,
+    .tensors_together = 3,
+    .about = "one pass from the layout of one side into the peers' memory of the other",
+    .supports = direct_supports,
+    .create = direct_create,
+    .destroy = direct_destroy,
+    .alloc = direct_alloc,
+    .free = direct_free,
+    .staging_bytes = direct_staging,
+    .run = direct_run,
+    .phases = direct_phases,
+};
