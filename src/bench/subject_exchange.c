@@ -59,7 +59,7 @@ static enum op op_of(const struct bench_case *c)
 static void shape_of(const struct bench_case *c, struct exchange_shape *out)
 {
     *out = (struct exchange_shape){.batch = c->problem.batch,
-                                   .seq_local = problem_padded(&c->problem, c->plan.sp) / c->plan.sp,
+                                   .seq_local = problem_local(&c->problem, c->plan.sp),
                                    .dtype = c->problem.dtype,
                                    .row_elems_max = exec_row_elems(&c->problem, &c->plan)};
 }
