@@ -301,7 +301,7 @@ int __lsan_is_turned_off(void)
 /* Worker, context and endpoints, so that another candidate can be tried. */
 static void take_down(struct ucx *ucx, bool clean)
 {
-    if (ucx->worker && !clean)
+    if (ucx->worker && (!clean || ucx->memories > 0))
         abandon(ucx);
     if (ucx->worker)
         ucx->api->ucp_worker_destroy(ucx->worker);

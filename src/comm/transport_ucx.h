@@ -93,6 +93,7 @@ struct ucx { /* the state of an open transport */
     struct ucx_slot *slots;
     size_t slots_cap;
     int pending;
+    int memories; /* windows' memory and mappings not given back */
     bool broken; /* messages are left over from a failure: nothing can match any more */
     struct status_message why;
     char in_use[64];

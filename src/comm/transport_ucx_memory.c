@@ -86,6 +86,7 @@ enum status ucx_memory_create(void *state, size_t bytes, const char *what, void 
         return FAIL(STATUS_UNSUPPORTED, "UCX is not open, no memory for %s", what);
     TRY(mem_alloc(sizeof *made, "shared memory", (void **)&made));
     made->context = ucx->context;
+    ucx->memories++;
     TRY_OUT(explain(ucx, ucx->api->ucp_mem_map(ucx->context, &params, &made->handle), what));
     TRY_OUT(explain(ucx, ucx->api->ucp_mem_query(made->handle, &attr), what));
     TRY_OUT(pack_key(ucx, made->handle, attr.address, key));
@@ -106,6 +107,7 @@ void ucx_memory_destroy(void *state, void *memory)
         return;
     if (made->handle != NULL)
         ucx->api->ucp_mem_unmap(made->context, made->handle);
+    ucx->memories--;
     free(made);
 }
 
@@ -124,12 +126,15 @@ enum status ucx_memory_map(void *state, int peer, const struct transport_key *ke
         return explain(ucx, code, "mapping another rank's memory");
     }
     *mapping = rkey;
+    ucx->memories++;
     return STATUS_OK;
 }
 
 void ucx_memory_unmap(void *state, void *mapping)
 {
     struct ucx *ucx = state;
-    if (mapping != NULL)
-        ucx->api->ucp_rkey_destroy(mapping);
+    if (mapping == NULL)
+        return;
+    ucx->api->ucp_rkey_destroy(mapping);
+    ucx->memories--;
 }
