@@ -13,6 +13,7 @@ struct conditions {
 };
 
 void conditions_read(struct conditions *out);
+void conditions_read_at(const char *root, struct conditions *out); /* tests: a directory that holds proc/ and sys/ */
 
 struct conditions_span {
     double elapsed_us;
@@ -20,6 +21,7 @@ struct conditions_span {
     double wait_share;  /* of the elapsed time */
     double throttled;
 };
+struct conditions_span conditions_between(const struct conditions *from, const struct conditions *to);
 /* From `from` until now. */
 struct conditions_span conditions_since(const struct conditions *from);
 

@@ -1,5 +1,6 @@
 /* bench/test_conditions.c -- readings of this machine are there and make sense. No time is asserted. */
 #include "base/check.h"
+#include "base/temp.h"
 #include "bench/conditions.h"
 #include "bench/rotation.h"
 #include "bench/spin.h"
@@ -17,6 +18,58 @@ static void test_span(void **state)
     assert_true(span.elapsed_us >= 0);
     assert_true(span.steal_share >= 0 && span.steal_share <= 1);
     assert_true(span.wait_share >= 0 && span.throttled >= 0);
+}
+
+/* ---- a machine made here ---- */
+
+static void make_machine(struct temp *temp)
+{
+    temp_open(temp);
+    temp_put(temp, "proc/self/cgroup", "0::/job\n");
+    temp_put(temp, "proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+}
+
+/* 1,000 ticks go by, 250 of them stolen; the group is stopped three times; 40 ms are waited for a CPU. */
+static void test_steal_and_quota(void **state)
+{
+    (void)state;
+    struct temp temp;
+    struct conditions from, to;
+    make_machine(&temp);
+    temp_put(&temp, "proc/stat", "cpu  1000 0 500 9000 0 0 0 100 0 0\n");
+    temp_put(&temp, "proc/self/schedstat", "5000 1000000 7\n");
+    temp_put(&temp, "sys/fs/cgroup/job/cpu.stat", "usage_usec 5\nnr_periods 10\nnr_throttled 2\n");
+    conditions_read_at(temp.dir, &from);
+    temp_put(&temp, "proc/stat", "cpu  1500 0 600 9150 0 0 0 350 0 0\n");
+    temp_put(&temp, "proc/self/schedstat", "9000 41000000 9\n");
+    temp_put(&temp, "sys/fs/cgroup/job/cpu.stat", "usage_usec 9\nnr_periods 20\nnr_throttled 5\n");
+    conditions_read_at(temp.dir, &to);
+    to.ns = from.ns + 100 * 1000 * 1000;
+    struct conditions_span span = conditions_between(&from, &to);
+    assert_true(fabs(span.steal_share - 0.25) < 1e-9);
+    assert_true(fabs(span.wait_share - 0.4) < 1e-9);
+    assert_true(fabs(span.throttled - 3) < 1e-9);
+    assert_true(fabs(span.elapsed_us - 100000) < 1e-6);
+    temp_close(&temp);
+}
+
+/* One tick is what the clock cannot tell from none; without /proc nothing is known, and nothing is held against a row. */
+static void test_little_and_nothing(void **state)
+{
+    (void)state;
+    struct temp temp;
+    struct conditions from, to;
+    make_machine(&temp);
+    temp_put(&temp, "proc/stat", "cpu  1000 0 500 9000 0 0 0 100 0 0\n");
+    conditions_read_at(temp.dir, &from);
+    temp_put(&temp, "proc/stat", "cpu  1005 0 500 9004 0 0 0 101 0 0\n");
+    conditions_read_at(temp.dir, &to);
+    assert_true(conditions_between(&from, &to).steal_share == 0);
+    conditions_read_at(temp_path(&temp, "nowhere"), &from);
+    conditions_read_at(temp_path(&temp, "nowhere"), &to);
+    struct conditions_span span = conditions_between(&from, &to);
+    assert_true(span.steal_share == 0 && span.wait_share == 0 && span.throttled == 0);
+    temp_close(&temp);
 }
 
 static void test_spin(void **state)
@@ -52,6 +105,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_span),
+        cmocka_unit_test(test_steal_and_quota),
+        cmocka_unit_test(test_little_and_nothing),
         cmocka_unit_test(test_spin),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_rotation),
