@@ -14,10 +14,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum manner { SILENT, GARBAGE, HALF_A_HELLO, WRONG_TOKEN, HUGE_HELLO, RESET, CLOSED, WRONG_TYPE, MANNERS };
+enum manner { SILENT, GARBAGE, HALF_A_HELLO, WRONG_TOKEN, HUGE_HELLO, RESET, CLOSED, WRONG_TYPE, SLOW, MANNERS };
+enum { SLOW_BYTES = 40 /* of a hello of 60, one at a time */ };
 
 struct crowd {
     int strangers;
+    enum manner only; /* MANNERS: all of them in turn */
     int files; /* RLIMIT_NOFILE of rank 0, 0: as it is */
 };
 
@@ -60,6 +62,7 @@ static bool behave(const struct launch *launch, int fd, enum manner manner)
         n = WIRE_HEADER + 5;
         break;
     case SILENT:
+    case SLOW:
         return true;
     case RESET:
         setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -75,17 +78,36 @@ static bool behave(const struct launch *launch, int fd, enum manner manner)
     return true;
 }
 
-static void be_a_crowd(const struct launch *launch, int strangers, int *fds)
+static enum manner manner_of(const struct crowd *crowd, int i)
 {
-    for (int i = 0; i < strangers; i++) {
+    return crowd->only != MANNERS ? crowd->only : (enum manner)(i % MANNERS);
+}
+
+/* A byte of a hello from each slow one, again and again; all of them are still at it when the last rank comes. */
+static void drip(const struct launch *launch, const struct crowd *crowd, const int *fds)
+{
+    unsigned char raw[128];
+    make_hello(launch, raw, SLOW);
+    for (int byte = 0; byte < SLOW_BYTES; byte++) {
+        for (int i = 0; i < crowd->strangers; i++)
+            if (fds[i] >= 0 && manner_of(crowd, i) == SLOW)
+                send(fds[i], raw + byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ranks_sleep_ms(1);
+    }
+}
+
+static void be_a_crowd(const struct launch *launch, const struct crowd *crowd, int *fds)
+{
+    for (int i = 0; i < crowd->strangers; i++) {
         fds[i] = connect_root(launch);
         if (fds[i] < 0)
             continue;
         if (i % 50 == 49)
             ranks_sleep_ms(1); /* some get through, some meet a full queue */
-        if (!behave(launch, fds[i], (enum manner)(i % MANNERS)))
+        if (!behave(launch, fds[i], manner_of(crowd, i)))
             fds[i] = -1;
     }
+    drip(launch, crowd, fds);
 }
 
 static void limit_files(int files)
@@ -124,7 +146,7 @@ static int be_visited(const struct launch *launch, void *arg)
         limit_files(crowd->files);
     if (is_crowd) {
         limit_files(0);
-        be_a_crowd(launch, crowd->strangers, fds);
+        be_a_crowd(launch, crowd, fds);
     } else if (launch->rank == 1) {
         ranks_sleep_ms(5); /* comes in the middle of it */
     }
@@ -147,7 +169,7 @@ static int soak(void)
 static void test_crowd(void **state)
 {
     (void)state;
-    struct crowd crowd = {.strangers = soak() ? 2000 : 200};
+    struct crowd crowd = {.strangers = soak() ? 2000 : 200, .only = MANNERS};
     for (int i = 0; i < (soak() ? soak() : 1); i++)
         ranks_pass(4, be_visited, &crowd);
 }
@@ -156,7 +178,7 @@ static void test_crowd(void **state)
 static void test_crowd_and_few_files(void **state)
 {
     (void)state;
-    struct crowd crowd = {.strangers = soak() ? 2000 : 200, .files = 40};
+    struct crowd crowd = {.strangers = soak() ? 2000 : 200, .only = MANNERS, .files = 40};
     for (int i = 0; i < (soak() ? soak() : 1); i++)
         ranks_pass(4, be_visited, &crowd);
 }
@@ -165,8 +187,20 @@ static void test_crowd_and_few_files(void **state)
 static void test_large_crowd(void **state)
 {
     (void)state;
-    struct crowd crowd = {.strangers = 1000};
+    struct crowd crowd = {.strangers = 1000, .only = MANNERS};
     ranks_pass(3, be_visited, &crowd);
+}
+
+/* A thousand of one kind, so that none is saved by the others: they send garbage, connect and say nothing, or say a
+ * hello byte by byte. */
+static void test_thousand_of_a_kind(void **state)
+{
+    (void)state;
+    static const enum manner kinds[] = {GARBAGE, SILENT, SLOW};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct crowd crowd = {.strangers = 1000, .only = kinds[i]};
+        ranks_pass(3, be_visited, &crowd);
+    }
 }
 
 int main(void)
@@ -175,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_crowd_and_few_files),
         cmocka_unit_test(test_large_crowd),
+        cmocka_unit_test(test_thousand_of_a_kind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
