@@ -1,0 +1,59 @@
+"""scripts/figures.d/figure.py -- one row of a figure: what was timed, its rounds, and the ratios that are made of them."""
+
+import statistics
+
+import paired
+
+
+def of_key(row, *fields):
+    """Field values of a row's key joined by '-', its name within a figure."""
+    return "-".join(str(row["key"][field]) for field in fields)
+
+
+def mib(count):
+    return f"{count / 1024:,.0f} KiB" if count < 1 << 20 else f"{count / (1 << 20):,.1f} MiB"
+
+
+class Row:
+    def __init__(self, name, rounds, threads, ranks):
+        self.name, self.rounds, self.threads, self.ranks = name, rounds, threads, ranks
+        self.command, self.peer_command, self.values = [], [], {}
+        self.kept = None
+        self.ratios = []  # (name, estimate, target)
+
+    def keep(self, *names):
+        """Of the rounds' labels only those that begin with one of these names and a unit belong to this row."""
+        self.kept = names
+        self.rounds = [
+            {
+                "order": r["order"],
+                "samples": {k: v for k, v in r["samples"].items() if any(k.startswith(n + "_") for n in names)},
+            }
+            for r in self.rounds
+        ]
+
+    def add(self, name, value, target=None):
+        estimated = paired.estimate([r["samples"] for r in self.rounds], value)
+        self.ratios.append((name, estimated, target))
+
+    def medians(self):
+        out = {}
+        for label in self.rounds[0]["samples"]:
+            out[label] = statistics.median(x for r in self.rounds for x in r["samples"][label])
+        return out
+
+    def document(self):
+        return {
+            "name": self.name,
+            "ranks": self.ranks,
+            "threads": self.threads,
+            **self.values,
+            "command": " ".join(map(str, self.command)),
+            "peer_command": " ".join(map(str, self.peer_command)),
+            "ratios": [
+                {"name": n, "value": e[0], "ci95": [e[1], e[2]], "target": t, "verdict": paired.verdict(e, t)}
+                for n, e, t in self.ratios
+            ],
+            "medians": self.medians(),
+            "rounds": self.rounds,
+        }

@@ -1,0 +1,69 @@
+"""scripts/figures.d/ours.py -- rows of `sptune bench`, one short process each time."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+
+class Unmeasured(Exception):
+    """Why there is no figure: shown, and the other figures go on."""
+
+
+class Sptune:
+    """The program, with a store of its own, so that what it checked once is remembered from process to process."""
+
+    def __init__(self, program, disturbed=False):
+        self.program = program
+        self.disturbed = disturbed  # take rows that were waived because the machine was not quiet
+        self.took_disturbed = False
+        self.folder = tempfile.mkdtemp(prefix="sptune-figures-")
+        self.version = ""
+        self.exchanges = self._text("bench", "exchange", "--exchange", "list")
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _text(self, *arguments):
+        try:
+            done = subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=60)
+        except OSError as why:
+            raise SystemExit(f"figures: {self.program}: {why.strerror}; right would be SPTUNE=path of a built sptune")
+        return done.stdout
+
+    def needs_exchange(self, name):
+        if name not in self.exchanges.split():
+            raise Unmeasured(f"this sptune has no exchange {name}")
+
+    def command(self, subject, **options):
+        """The command line of one row or sweep, as somebody would type it."""
+        words = ["sptune", "bench", subject]
+        for name, value in options.items():
+            words += ["--" + name.replace("_", "-"), str(value)]
+        return words
+
+    def rows(self, samples, subject, **options):
+        """{(key field values as text)...: row}: the rows of one process; Unmeasured when one has no samples."""
+        words = self.command(subject, **options)[1:]
+        words += ["--samples", str(samples), "--effort", "full", "--warmup", "3", "--budget", "120s"]
+        words += ["--json", "--quiet", "--progress", "none", "--store", os.path.join(self.folder, "store.db")]
+        done = subprocess.run([self.program, *words], capture_output=True, text=True, timeout=600)
+        try:
+            document = json.loads(done.stdout)
+            rows = document["samples"]
+        except (ValueError, KeyError):
+            raise Unmeasured(f"sptune {' '.join(words)}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
+        self.version = document["version"]
+        for row in rows:
+            self._judge(row)
+        return rows
+
+    def _judge(self, row):
+        self.version = row["versions"].get("sptune", self.version)
+        if row["outcome"] == "ok":
+            return
+        if self.disturbed and row["outcome"] == "waived" and row["times_us"]:
+            self.took_disturbed = True
+            return
+        raise Unmeasured(f"sptune: {row['outcome']}, rule {row['rule']}: {row['why']}")

@@ -1,0 +1,221 @@
+"""The ratios and intervals of scripts/figures, its rounds, its files and its comparators' protocol."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "scripts", "figures.d"))
+
+import figure  # noqa: E402
+import ours  # noqa: E402
+import paired  # noqa: E402
+import record  # noqa: E402
+import rounds  # noqa: E402
+import theirs  # noqa: E402
+
+
+def by(m):
+    return m["b_us"] / m["a_us"]
+
+
+def drawn(draw, ratio, spread, states):
+    """One round per state of the machine, which slows both sides."""
+    return [
+        {
+            "a_us": [state * draw.lognormvariate(0, spread) for _ in range(30)],
+            "b_us": [ratio * state * draw.lognormvariate(0, spread) for _ in range(30)],
+        }
+        for state in states
+    ]
+
+
+class Paired(unittest.TestCase):
+    def test_constant_samples(self):
+        self.assertEqual(paired.estimate([{"a_us": [2, 2], "b_us": [5, 5]}] * 3, by), (2.5, 2.5, 2.5))
+
+    def test_state_of_the_machine_cancels(self):
+        estimated = paired.estimate(drawn(random.Random(3), 2, 0.02, [1, 4, 1.5, 9, 2]), by)
+        self.assertAlmostEqual(estimated[0], 2, delta=0.05)
+        self.assertLess(estimated[2] - estimated[1], 0.1)
+
+    def test_outlying_samples_do_not_move_it(self):
+        given = drawn(random.Random(4), 2, 0.01, [1] * 5)
+        for r in given:
+            r["b_us"][::10] = [1000] * 3
+        self.assertAlmostEqual(paired.estimate(given, by)[0], 2, delta=0.05)
+
+    def test_interval_covers(self):
+        """At least 80 of 100 intervals hold the truth when rounds differ by 3 % beyond their samples' spread."""
+        draw, held = random.Random(5), 0
+        for i in range(100):
+            given = []
+            for _ in range(6):
+                given += drawn(draw, 2 * draw.lognormvariate(0, 0.03), 0.02, [1])
+            _, lo, hi = paired.estimate(given, by, seed=i, resamples=200)
+            held += lo <= 2 <= hi
+        self.assertGreaterEqual(held, 80)
+
+    def test_same_seed_same_interval(self):
+        given = drawn(random.Random(6), 2, 0.1, [1, 2, 1])
+        self.assertEqual(paired.estimate(given, by), paired.estimate(given, by))
+
+    def test_no_samples(self):
+        self.assertRaises(ValueError, paired.estimate, [], by)
+        self.assertRaises(ValueError, paired.estimate, [{"a_us": [1], "b_us": []}], by)
+
+    def test_verdict(self):
+        self.assertEqual(paired.verdict((2.2, 2.0, 2.4), 2.0), "met")
+        self.assertEqual(paired.verdict((2.2, 1.9, 2.4), 2.0), "open")
+        self.assertEqual(paired.verdict((1.8, 1.7, 1.9), 2.0), "missed")
+        self.assertEqual(paired.verdict((1.8, 1.7, 1.9), None), "")
+
+    def test_quantiles(self):
+        self.assertEqual([paired.at([1, 2, 3, 5], share) for share in (0, 0.5, 1)], [1, 2.5, 5])
+
+
+class Rounds(unittest.TestCase):
+    def test_sides_alternate(self):
+        calls = []
+
+        def side(name, us):
+            def take(n):
+                calls.append((name, n))
+                return {name + "_us": [us] * n, name + "_GBps": [1.0]}
+
+            return take
+
+        out = rounds.alternate({"a": side("a", 10000), "b": side("b", 100)}, 4, 0.5)
+        self.assertEqual(calls[:2], [("a", rounds.FEWEST), ("b", rounds.FEWEST)])
+        self.assertEqual("".join(name for name, _ in calls[2:]), "abbaabba")
+        self.assertEqual({n for name, n in calls[2:] if name == "a"}, {50})
+        self.assertEqual({n for name, n in calls[2:] if name == "b"}, {rounds.MOST})
+        self.assertEqual([r["order"] for r in out], [["a", "b"], ["b", "a"]] * 2)
+        self.assertEqual(len(out[0]["samples"]["a_us"]), 50)
+
+    def test_slow_sides_take_the_fewest(self):
+        self.assertEqual(rounds.iterations({"a_us": [2e6]}, 0.5), rounds.FEWEST)
+
+
+def document():
+    taken = [{"order": ["x", "y"], "samples": {"a_us": [1.0, 1.1], "b_us": [3.0, 3.3], "other_us": [7.0]}}] * 3
+    row = figure.Row("S=1", taken, threads=1, ranks=2)
+    row.command = ["sptune", "bench"]
+    row.keep("a", "b")
+    row.add("b / a", by, 2.0)
+    return {
+        "schema": record.SCHEMA, "name": "n", "about": "a", "command": "c", "sptune": "v", "peer": {}, "cannot": [],
+        "machine": {"cpu": "x", "cpus": 2}, "disturbed": False, "rows": [row.document()],
+    }  # fmt: skip
+
+
+class Files(unittest.TestCase):
+    def test_written_and_read(self):
+        with tempfile.TemporaryDirectory(prefix="sptune-test-") as folder:
+            path = os.path.join(folder, "deeper", "n.json")
+            record.write(path, document())
+            got = record.load(path)
+        self.assertEqual(got["rows"][0]["rounds"][0]["samples"], {"a_us": [1.0, 1.1], "b_us": [3.0, 3.3]})
+        ratio = got["rows"][0]["ratios"][0]
+        self.assertAlmostEqual(ratio["value"], 3.0)
+        self.assertEqual(ratio["verdict"], "met")
+        self.assertIn("b / a", record.row_lines(got["rows"][0]))
+        self.assertIn("| met |", record.markdown(got))
+
+    def test_foreign_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="sptune-test-") as file:
+            json.dump({"schema": "sptune.samples/1"}, file)
+            file.flush()
+            self.assertRaises(SystemExit, record.load, file.name)
+
+    def test_digits(self):
+        self.assertEqual(record.digits(2.31, 2.2, 2.4), 2)
+        self.assertEqual(record.digits(2.31, 1.2, 3.4), 1)
+
+
+PEER = """
+import sys
+print("a launcher's line", flush=True)
+print('{"ready": true, "library": "l"}', flush=True)
+for line in sys.stdin:
+    if line == "run 0\\n":
+        sys.exit("no")
+    print('{"times_us": [1.5, %d]}' % len(line.split()), flush=True)
+"""
+
+
+class Peers(unittest.TestCase):
+    def test_commands_and_answers(self):
+        peer = theirs.Peer([sys.executable, "-c", PEER])
+        self.assertEqual(peer.about["library"], "l")
+        self.assertEqual(peer.run(10, "form", 64), [1.5, 4])
+        self.assertEqual(peer.run(3), [1.5, 2])
+        peer.close()
+        self.assertEqual(peer.process.returncode, 0)
+
+    def test_one_that_ends_says_why(self):
+        peer = theirs.Peer([sys.executable, "-c", PEER])
+        with self.assertRaisesRegex(ours.Unmeasured, "ended with 1: no"):
+            peer.run(0)
+        with self.assertRaisesRegex(ours.Unmeasured, "No such file"):
+            theirs.Peer(["/nowhere/comparator"])
+
+
+STANDIN = """#!/bin/sh
+case "$*" in
+  *list*) echo "packed  q, k and v together" ;;
+  *) echo '{"version": "0.1.0", "samples": [{"outcome": "waived", "rule": "tainted", "why": "not quiet", "times_us": [1.0],
+       "key": {"exchange": "packed"}, "versions": {"sptune": "abc"}}]}'; exit 3 ;;
+esac
+"""
+
+
+class Ours(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="sptune-test-")
+        self.program = os.path.join(self.folder.name, "sptune")
+        with open(self.program, "w") as file:
+            file.write(STANDIN)
+        os.chmod(self.program, 0o755)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_a_waived_row_is_no_figure(self):
+        sptune = ours.Sptune(self.program)
+        with self.assertRaisesRegex(ours.Unmeasured, "waived, rule tainted"):
+            sptune.rows(10, "exchange", seq=64)
+        sptune.close()
+
+    def test_unless_asked_for(self):
+        sptune = ours.Sptune(self.program, disturbed=True)
+        (row,) = sptune.rows(10, "exchange", seq=64)
+        self.assertEqual((figure.of_key(row, "exchange"), row["times_us"]), ("packed", [1.0]))
+        self.assertTrue(sptune.took_disturbed)
+        self.assertEqual(sptune.version, "abc")
+        sptune.close()
+
+    def test_what_it_has(self):
+        sptune = ours.Sptune(self.program)
+        sptune.needs_exchange("packed")
+        self.assertRaises(ours.Unmeasured, sptune.needs_exchange, "direct")
+        sptune.close()
+
+    def test_the_command(self):
+        env = {**os.environ, "SPTUNE": self.program}
+        done = subprocess.run(
+            [os.path.join(ROOT, "scripts", "figures"), "exchange", "--out", self.folder.name], env=env, capture_output=True, text=True
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("exchange: not measured: this sptune has no exchange direct", done.stdout)
+        done = subprocess.run([os.path.join(ROOT, "scripts", "figures"), "exchnge"], env=env, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no figure 'exchnge'", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
