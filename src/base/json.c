@@ -64,6 +64,11 @@ enum status json_parse(const char *text, size_t len, const char *where, json_t *
         status = HINT(FAIL(STATUS_USAGE, "a number is too large: %s", error.text),
                       "integers up to 9223372036854775807 and reals up to 1.8e308 can be read");
         break;
+    case json_error_null_character:
+    case json_error_null_byte_in_key:
+        status = HINT(FAIL(STATUS_USAGE, "a string with the character \\u0000 in it"),
+                      "no name or value that is read here may hold one");
+        break;
     default:
         status = FAIL(STATUS_USAGE, "not valid JSON: %s", error.text);
     }
