@@ -39,7 +39,7 @@ enum status reader_int(const struct reader *r, const char *key, int64_t fallback
     if (json_is_array(value) || json_is_object(value))
         return refuse_list(r, key);
     int64_t n = 0;
-    enum status s = json_int(r->object, key, r->where, fallback, &n);
+    enum status s = json_int(r->object, key, "", fallback, &n); /* reader_where says where */
     if (s != STATUS_OK)
         return reader_where(r, key,
                             HINT(s, "it must be a whole number from %lld to %lld", (long long)min, (long long)max));
@@ -73,6 +73,6 @@ enum status reader_either(const struct reader *r, const char *key, const char *o
 
 enum status reader_bool(const struct reader *r, const char *key, bool fallback, bool *out)
 {
-    enum status s = json_bool(r->object, key, r->where, fallback, out);
+    enum status s = json_bool(r->object, key, "", fallback, out);
     return s == STATUS_OK ? s : reader_where(r, key, HINT(s, "it must be true or false"));
 }
