@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,21 +36,26 @@ static enum status add_terminal(struct text *script, const char *terminal, int w
     return STATUS_OK;
 }
 
-/* A file without a name that holds the text, at its beginning. */
+/* A file without a name that holds the text, at its beginning: in memory, for no directory need be writable. */
 static enum status nameless_file(const struct text *text, int *out_fd)
 {
-    FILE *file = tmpfile();
-    int fd = -1;
-    if (file && fwrite(text_get(text), 1, text->len, file) == text->len && fflush(file) == 0)
-        fd = fcntl(fileno(file), F_DUPFD_CLOEXEC, 3);
-    enum status status = fd < 0 ? FAIL(STATUS_IO, "cannot write a script for gnuplot: %s", strerror(errno)) : STATUS_OK;
-    if (file)
-        fclose(file);
-    if (status == STATUS_OK) {
-        lseek(fd, 0, SEEK_SET);
-        *out_fd = fd;
+    int fd = memfd_create("sptune-gnuplot", MFD_CLOEXEC);
+    size_t done = 0;
+    while (fd >= 0 && done < text->len) {
+        ssize_t put = write(fd, text_get(text) + done, text->len - done);
+        if (put < 0 && errno != EINTR)
+            break;
+        done += put > 0 ? (size_t)put : 0;
     }
-    return status;
+    if (fd < 0 || done < text->len) {
+        enum status status = FAIL(STATUS_IO, "cannot write a script for gnuplot: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    lseek(fd, 0, SEEK_SET);
+    *out_fd = fd;
+    return STATUS_OK;
 }
 
 static enum status start(int in, int out, int complaints, pid_t *out_pid)

@@ -50,10 +50,17 @@ static const char schema_sql[] =
     "CREATE INDEX documents_by_run ON documents(run, kind);"
     "CREATE TABLE facts (fact TEXT PRIMARY KEY, value TEXT NOT NULL, remembered TEXT NOT NULL) STRICT;";
 
+static enum status no_descriptor(int error, const char *path)
+{
+    return HINT(WHERE(FAIL(STATUS_MACHINE, "cannot open the store: %s", strerror(error)), "%s", path),
+                error == EMFILE ? "ulimit -n is the limit of this process" : "fs.file-max is the limit of this machine");
+}
+
 enum status store_failure(sqlite3 *db, const char *path, const char *doing)
 {
     int code = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
     const char *text = db ? sqlite3_errmsg(db) : "out of memory";
+    int error;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
         return WHERE(FAIL(STATUS_NOMEM, "cannot %s: out of memory", doing), "%s", path);
@@ -71,6 +78,9 @@ enum status store_failure(sqlite3 *db, const char *path, const char *doing)
     case SQLITE_PERM:
     case SQLITE_AUTH:
     case SQLITE_CANTOPEN:
+        error = db ? sqlite3_system_errno(db) : 0;
+        if (error == EMFILE || error == ENFILE)
+            return no_descriptor(error, path);
         return HINT(WHERE(FAIL(STATUS_USAGE, "cannot %s: %s", doing, text), "%s", path),
                     "its directory must be writable too; or name another file with --store");
     case SQLITE_FULL:

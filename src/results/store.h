@@ -44,6 +44,7 @@ enum status store_path(const char *option, char *buf, size_t size);
 enum status store_open(const char *path, enum store_mode mode, struct store **out);
 void store_close(struct store *store);
 
+enum status store_check_name(const char *name); /* can a run be called so? "" means without a name */
 enum status store_run_begin(struct store *store, const char *verb, const char *command, const char *name, const char *machine,
                             int64_t seed, int64_t *out_run); /* name NULL or "": none */
 enum status store_run_end(struct store *store, int64_t run);

@@ -30,9 +30,11 @@ static bool all_digits(const char *text)
 }
 
 /* A name must not be mistaken for a number, @last, or an option, and must fit a line. */
-static enum status check_name(const char *name)
+enum status store_check_name(const char *name)
 {
     struct store_run run;
+    if (!*name)
+        return STATUS_OK;
     char clean[sizeof run.name];
     if (!text_print(clean, sizeof clean, "%s", name))
         return WHERE(FAIL(STATUS_USAGE, "the name of a run has at most %zu characters", sizeof clean - 1), "--name");
@@ -49,8 +51,8 @@ enum status store_run_begin(struct store *store, const char *verb, const char *c
     char now[32];
     bool row = false;
     sqlite3_stmt *stmt = NULL;
-    if (name && *name)
-        TRY(check_name(name));
+    if (name)
+        TRY(store_check_name(name));
     TRY(store_writable(store));
     TRY(store_prepare(store, "INSERT INTO runs(name, started, verb, command, machine, seed) VALUES (?,?,?,?,?,?)", &stmt));
     clock_iso(now);

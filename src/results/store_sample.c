@@ -96,9 +96,13 @@ static enum status insert(struct store *store, int64_t run, const struct sample 
     sqlite3_bind_blob64(stmt, 7, times, (sqlite3_uint64)sample->n * 8, SQLITE_STATIC);
     sqlite3_bind_int64(stmt, 19, versions);
     enum status status = store_step(store, stmt, "write a sample", &row);
-    if (status != STATUS_OK && (sqlite3_errcode(store->db) & 0xff) == SQLITE_CONSTRAINT)
-        status = WHERE(FAIL(STATUS_USAGE, "there is no run %lld to write to, or a number is not finite", (long long)run),
+    int code = sqlite3_extended_errcode(store->db);
+    if (status != STATUS_OK && code == SQLITE_CONSTRAINT_FOREIGNKEY)
+        status = WHERE(FAIL(STATUS_USAGE, "there is no run %lld to write to: it was forgotten while it was measured",
+                            (long long)run),
                        "%s", store->path);
+    else if (status != STATUS_OK && (code & 0xff) == SQLITE_CONSTRAINT)
+        status = WHERE(FAIL(STATUS_USAGE, "a number of a sample is not finite"), "%s", store->path);
     sqlite3_finalize(stmt);
     return status;
 }

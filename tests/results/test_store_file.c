@@ -5,6 +5,7 @@
 #include "results/rows.h"
 #include "results/store_private.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sched.h>
@@ -405,6 +406,44 @@ static void differences_are_short(void **state)
 
 #define IN_TEMP(test) cmocka_unit_test_setup_teardown(test, open_temp, close_temp)
 
+/* The machine is out of descriptors: nothing is wrong with the file. */
+static void no_descriptors_are_the_machines_fault(void **state)
+{
+    (void)state;
+    struct store *store = NULL;
+    struct rlimit before, few;
+    const char *path = temp_path(&temp, "many.db");
+    assert_int_equal(fill(path, 1), STATUS_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    int next = dup(STDIN_FILENO);
+    close(next);
+    few = before;
+    few.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    enum status write = store_open(path, STORE_WRITE, &store), read = store_open(path, STORE_READ, &store);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(write, STATUS_MACHINE);
+    assert_int_equal(read, STATUS_MACHINE);
+    assert_non_null(strstr(status_last()->what, strerror(EMFILE)));
+    assert_null(store);
+}
+
+/* A run that was forgotten while it was measured takes no more samples, and says why. */
+static void a_forgotten_run_takes_no_samples(void **state)
+{
+    (void)state;
+    struct store *store = NULL;
+    int64_t run = 0;
+    CHECK_OK(store_open(temp_path(&temp, "gone.db"), STORE_WRITE, &store));
+    CHECK_OK(store_run_begin(store, "bench", "sptune", "", "m", 1, &run));
+    CHECK_OK(store_forget(store, run));
+    struct sample sample = row_exchange(1, "packed", 100);
+    assert_int_equal(store_put(store, run, &sample), STATUS_USAGE);
+    assert_non_null(strstr(status_last()->what, "forgotten while it was measured"));
+    sample_free(&sample);
+    store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +462,8 @@ int main(void)
         IN_TEMP(local_stores_use_a_log),
         cmocka_unit_test(the_path_has_an_order),
         cmocka_unit_test(differences_are_short),
+        IN_TEMP(no_descriptors_are_the_machines_fault),
+        IN_TEMP(a_forgotten_run_takes_no_samples),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
