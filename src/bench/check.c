@@ -162,12 +162,14 @@ static enum status verdict(const struct check_report *report)
 
 enum status check_before(struct bench_session *session, uint64_t seed, const struct plan *only, struct check_report *report)
 {
-    char fact[512], value[64];
+    char fact[512], value[64], now[32];
     *report = (struct check_report){0};
     if (session->env == NULL || session->checked)
         return STATUS_OK;
     fact_of(session->env, only, fact, sizeof fact);
     if (session->store != NULL && store_recall(session->store, fact, value, sizeof value)) {
+        const char *passed = strchr(value, ' ');
+        report->remembered = passed != NULL ? atoi(passed) : 0;
         log_verbose("%s: passed before", fact);
         return STATUS_OK;
     }
@@ -181,6 +183,7 @@ enum status check_before(struct bench_session *session, uint64_t seed, const str
         TRY(session->tell(session->tell_arg, "check", &order, sizeof order));
     TRY(check_run(session->env, seed, only, report));
     TRY(verdict(report));
-    clock_iso(value);
+    clock_iso(now);
+    text_print(value, sizeof value, "%s %d", now, report->passed);
     return session->store != NULL ? store_remember(session->store, fact, value) : STATUS_OK;
 }

@@ -24,6 +24,7 @@ struct check_report {
     struct check_row *rows; /* owned; rank 0 only */
     int nrows, cap;
     int cases, passed, failed, waived; /* rows */
+    int remembered;                    /* rows that passed when the store remembers the check: it is not run again */
 };
 void check_report_free(struct check_report *report);
 

@@ -147,6 +147,8 @@ static enum status check_head_count(int value, const char *what, int max)
     return HINT(FAIL(STATUS_USAGE, "%d %s", value, what), "it must be from 1 to %d", max);
 }
 
+static const char heads_type[] = "heads";
+
 enum status model_from_heads(int heads, int kv_heads, int head_dim, struct model *out)
 {
     TRY(check_head_count(heads, "query heads", READER_HEADS_MAX));
@@ -166,7 +168,12 @@ enum status model_from_heads(int heads, int kv_heads, int head_dim, struct model
         .params_exact = true,
     };
     text_print(model.name, sizeof model.name, "%d/%d heads of %d", heads, kv_heads, head_dim);
-    text_print(model.type, sizeof model.type, "heads");
+    text_print(model.type, sizeof model.type, "%s", heads_type);
     *out = model;
     return STATUS_OK;
+}
+
+bool model_is_heads(const struct model *model)
+{
+    return strcmp(model->type, heads_type) == 0;
 }

@@ -52,6 +52,7 @@ enum status model_load(const char *config, struct model *out);
 enum status model_parse(const char *text, size_t len, const char *where, struct model *out);
 /* Heads only: `tune --heads --kv-heads --head-dim`; layers 1, no ffn, no vocab, hidden heads * head_dim, params 0. */
 enum status model_from_heads(int heads, int kv_heads, int head_dim, struct model *out);
+bool model_is_heads(const struct model *model); /* made so: its name is "32/8 heads of 128" */
 
 /* May `sp` split this model's attention on `world` processes? world 0: any. The rule: heads % sp == 0, and
  * kv_heads % sp == 0 or sp % kv_heads == 0, and world % sp == 0. nearest: legal sizes below and above (0: none). */

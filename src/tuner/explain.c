@@ -12,9 +12,11 @@ static void say_problem(const struct explain_document *d, struct text *out)
 {
     char seq[UNITS_BUF], tokens[UNITS_BUF];
     const struct problem *p = &d->problem;
-    explain_say(out, 5,
-                "%s, %d query and %d KV heads of %d; %s tokens%s; %d processes, %d of them measured; target %s.",
-                d->model.name, p->heads, p->kv_heads, p->head_dim, units_format_count(p->seq, seq),
+    char heads[96] = "";
+    if (!model_is_heads(&d->model)) /* else the name says it */
+        text_print(heads, sizeof heads, ", %d query and %d KV heads of %d", p->heads, p->kv_heads, p->head_dim);
+    explain_say(out, 5, "%s%s; %s tokens%s; %d processes, %d of them measured; target %s.",
+                d->model.name, heads, units_format_count(p->seq, seq),
                 p->docs > 0 ? " of packed documents" : "", p->world, d->ranks < p->world ? d->ranks : p->world,
                 d->target->runtime);
     if (d->global_batch_tokens > 0)

@@ -37,7 +37,7 @@ static enum status key_unknown(const char *option, const char *key, const char *
     for (int i = 0; i < nkeys; i++)
         text_add(&list, "%s%s", i > 0 ? " " : "", keys[i]);
     const char *near = text_nearest(key, keys, (size_t)nkeys);
-    enum status status = WHERE(FAIL(STATUS_USAGE, "%s does not know '%.40s'", option, key), "%s", option);
+    enum status status = WHERE(FAIL(STATUS_USAGE, "does not know '%.40s'", key), "%s", option);
     status = near != NULL ? HINT(status, "did you mean %s? Known: %s", near, text_get(&list))
                           : HINT(status, "known: %s", text_get(&list));
     text_free(&list);

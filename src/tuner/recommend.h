@@ -69,7 +69,8 @@ struct recommendation {
     struct recommend_flip flips[RECOMMEND_FLIPS]; /* those that fit best first, then by gain */
     char next_measurement[160];                   /* what single measurement would sharpen the answer, "" none */
     char fits_if[160];                            /* does_not_fit: what would make it fit */
-    int checked, check_total;
+    int checked, check_total; /* rows that passed, and all: those that an earlier run of this build passed count */
+    int check_remembered;     /* how many those are */
     double wall_s, budget_s;
     bool interrupted, budget_ended;
     int measured; /* cases timed now; the others came from the store */

@@ -333,6 +333,7 @@ static void set_answer(json_t *o, const struct recommendation *rec)
     set_text(o, "fits_if", rec->fits_if);
     set_int(o, "checked", rec->checked);
     set_int(o, "check_total", rec->check_total);
+    set_int(o, "check_remembered", rec->check_remembered);
     set_num(o, "wall_s", rec->wall_s);
     set_num(o, "budget_s", rec->budget_s);
     set_bool(o, "interrupted", rec->interrupted);

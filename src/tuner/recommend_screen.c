@@ -67,14 +67,16 @@ static const char *unit_of(const struct recommendation *rec)
 static void head(const struct recommendation *rec, struct text *out)
 {
     const struct request *r = &rec->request;
-    char params[32] = "", seq[UNITS_BUF], limit[UNITS_BUF], name[61];
+    char params[32] = "", heads[48] = "", seq[UNITS_BUF], limit[UNITS_BUF], name[61];
     struct text all = {0};
     text_print(name, sizeof name, "%s", r->model.name);
     text_clean(name);
     if (r->model.params > 0)
         text_print(params, sizeof params, " %.3g B", (double)r->model.params * 1e-9);
-    line(out, "%s%s %d/%d heads | seq %s | %d x %s %s | target %s", name, params, r->model.heads, r->model.kv_heads,
-         units_format_count(r->problem.seq, seq), r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU",
+    if (!model_is_heads(&r->model)) /* else the name says it */
+        text_print(heads, sizeof heads, " %d/%d heads", r->model.heads, r->model.kv_heads);
+    line(out, "%s%s%s | seq %s | %d x %s %s | target %s", name, params, heads, units_format_count(r->problem.seq, seq),
+         r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU",
          units_format_bytes((double)r->device_memory_bytes, limit), r->target->runtime);
     for (int i = 0; i < r->nassumptions; i++)
         text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
@@ -358,9 +360,22 @@ static void native(const struct recommendation *rec, struct text *out)
                           0, gain));
 }
 
+static const char *checks_text(const struct recommendation *rec, char *buf, size_t size)
+{
+    char remembered[48] = "";
+    if (rec->check_remembered > 0)
+        text_print(remembered, sizeof remembered, " (%d remembered)", rec->check_remembered);
+    if (rec->request.replay)
+        text_print(buf, size, "replay: nothing measured or checked");
+    else
+        text_print(buf, size, "checked %d of %d%s", rec->checked, rec->check_total, remembered);
+    return buf;
+}
+
 enum status recommend_screen(const struct recommendation *rec, char **out)
 {
     struct text text = {0};
+    char checks[96];
     struct varied varied = varied_of(rec);
     head(rec, &text);
     if (rec->chosen >= 0) {
@@ -371,8 +386,8 @@ enum status recommend_screen(const struct recommendation *rec, char **out)
         table(rec, &varied, &text);
         native(rec, &text);
     }
-    line(&text, "%schecked %d of %d | %.0f s of %.0f s%s | seed %llu", rec->interrupted ? "INTERRUPTED | " : "",
-         rec->checked, rec->check_total, rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "",
+    line(&text, "%s%s | %.0f s of %.0f s%s | seed %llu", rec->interrupted ? "INTERRUPTED | " : "",
+         checks_text(rec, checks, sizeof checks), rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "",
          (unsigned long long)rec->request.seed);
     if (rec->next_measurement[0] != '\0')
         line(&text, "to know more: %s", rec->next_measurement);

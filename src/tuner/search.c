@@ -191,6 +191,7 @@ static void hand_over(struct search *search, struct recommendation *out)
     out->measured = search->measured;
     out->checked = search->checked;
     out->check_total = search->check_total;
+    out->check_remembered = search->check_remembered;
     if (search->disturbed)
         request_assume(&out->request, "samples", "disturbed", "other work on these CPUs");
 }
@@ -229,6 +230,16 @@ static enum status run(struct search *search, struct recommendation *out)
         TRY(measure_best(search, out));
     TRY(flips_find(search, out));
     return native_find(search, out);
+}
+
+enum status search_refuse(const struct request *request)
+{
+    struct candidates candidates = {0};
+    enum status status = candidates_build(request, &candidates);
+    if (status == STATUS_OK && !candidates_any_legal(&candidates))
+        status = candidates_refused(request, &candidates);
+    candidates_free(&candidates);
+    return status;
 }
 
 static enum status open_search(const struct request *request, struct bench_session *session, struct search *out)

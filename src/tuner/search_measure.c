@@ -50,8 +50,9 @@ static enum status check_one(struct search *search, const struct plan *plan)
 {
     struct check_report report = {0};
     enum status status = check_before(search->session, search->request->seed, plan, &report);
-    search->checked += report.passed;
-    search->check_total += report.passed + report.failed;
+    search->checked += report.passed + report.remembered;
+    search->check_total += report.passed + report.remembered + report.failed;
+    search->check_remembered += report.remembered;
     check_report_free(&report);
     return status;
 }

@@ -21,7 +21,7 @@ struct search {
     int64_t phase_ns;    /* of the phase */
     double room_bytes;   /* what measuring may take in memory */
     int measured;        /* cases timed now */
-    int checked, check_total;
+    int checked, check_total, check_remembered;
     bool disturbed; /* estimates were taken on a busy machine */
 };
 
