@@ -3,10 +3,12 @@
  * A failure inside a collective ends the job for everybody: after a late or dead rank nothing that follows could match.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "comm/boot_star.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,7 +16,7 @@
 
 enum op { OP_ALLGATHER = 1, OP_ALLGATHERV, OP_BCAST, OP_BARRIER, OP_AGREE };
 
-enum { POLL_EVERY_NS = 1000000, LEAVE_US = 1000 * 1000 };
+enum { POLL_EVERY_NS = 1000000, LEAVE_US = 1000 * 1000, LATE_US = 10 * 1000 * 1000 };
 
 static const char *op_name(int op)
 {
@@ -164,9 +166,19 @@ static int missing(struct boot *boot, int first, int last)
     return n;
 }
 
+/* Said by rank 0, long before its deadline: who looks on sees which rank to look at. */
+static void say_late(const struct boot *boot, int n, int op, int64_t deadline_ns)
+{
+    char names[128];
+    star_name_ranks(boot->late, n, names, sizeof names);
+    log_warn("%s did not reach %s within %d s; waiting %d s more", names, op_name(op), LATE_US / 1000000,
+             star_wait_ms(deadline_ns, INT_MAX) / 1000);
+}
+
 /* Until each peer in [first, last] has a frame waiting. */
 static enum status wait_frames(struct boot *boot, int first, int last, int op, int64_t deadline_ns)
 {
+    int64_t late_ns = boot->rank == 0 && deadline_ns != INT64_MAX ? clock_deadline(LATE_US) : INT64_MAX;
     for (;;) {
         int n = missing(boot, first, last);
         if (n == 0)
@@ -177,6 +189,10 @@ static enum status wait_frames(struct boot *boot, int first, int last, int op, i
             char names[128];
             star_name_ranks(boot->late, n, names, sizeof names);
             return status_rank(FAIL(STATUS_TIMEOUT, "%s did not reach %s in time", names, op_name(op)), boot->late[0]);
+        }
+        if (clock_passed(late_ns)) {
+            say_late(boot, n, op, deadline_ns);
+            late_ns = INT64_MAX;
         }
         TRY(star_pump(boot, star_wait_ms(deadline_ns, 100)));
     }

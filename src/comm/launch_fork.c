@@ -6,9 +6,11 @@
  * zombie.
  *
  * Two things tell a rank that fails from a rank that ends: a page shared with the ranks, where each notes the order in
- * which it returned from rank_main (a rank that leaves through exit() or a crash does not), and its exit status.
+ * which it returned from rank_main (a rank that leaves through exit() or a crash does not), and its exit status. On the
+ * same page the supervisor notes what became of each rank, for the one that speaks.
  */
 #include "base/clock.h"
+#include "base/log.h"
 #include "comm/launch.h"
 #include "comm/launch_cpus.h"
 #include "comm/launch_signals.h"
@@ -43,23 +45,29 @@ struct rank {
     bool killed; /* by this supervisor */
     int code;    /* exit code, when signal is 0 */
     int signal;
+    int64_t stopped_ns; /* since when it is stopped; 0: it runs */
+    bool stop_said;
 };
 
-struct notes { /* shared with the ranks */
+enum { FATE_RUNS, FATE_ENDED = -1 /* else the signal */ };
+
+struct launch_notes { /* shared with the ranks */
     atomic_int count;
     atomic_int returned[LAUNCH_RANKS_MAX]; /* 1 for the first rank that returned from rank_main; 0: has not */
+    atomic_int fate[LAUNCH_RANKS_MAX];
 };
 
 struct job {
     int size, alive;
     struct rank *ranks;
-    struct notes *notes;
+    struct launch_notes *notes;
     pid_t supervisor, group;
     time_t started;
     int64_t kill_ns; /* end of the grace period */
     bool killed;     /* it has passed, or the user insisted */
     int first_dead;  /* rank that died of a signal nobody here sent */
     int first_early; /* rank that left without returning */
+    int first_stuck; /* rank that was stopped for too long */
     int forwarded;   /* last signal sent on to rank 0 */
     int stopped_by;  /* signal that came twice */
     int64_t signal_ns;
@@ -136,6 +144,18 @@ static _Noreturn void run_rank(const struct job *job, const struct launch *launc
     exit(code);
 }
 
+bool launch_fate(const struct launch *launch, int rank, int wait_ms, int *out_signal)
+{
+    if (launch->notes == NULL || rank < 0 || rank >= launch->size)
+        return false;
+    int64_t deadline = clock_deadline(wait_ms * INT64_C(1000));
+    int fate;
+    while ((fate = atomic_load(&launch->notes->fate[rank])) == FATE_RUNS && !clock_passed(deadline))
+        usleep(1000);
+    *out_signal = fate > 0 ? fate : 0;
+    return fate != FATE_RUNS;
+}
+
 /* ---- in the supervisor ---- */
 
 static void kill_all(struct job *job)
@@ -168,6 +188,7 @@ static void rank_ended(struct job *job, int r, const siginfo_t *info)
     else
         rank->signal = info->si_status;
     bool told = rank->killed || (r == 0 && rank->signal && rank->signal == job->forwarded);
+    atomic_store(&job->notes->fate[r], rank->signal && !told ? rank->signal : FATE_ENDED);
     bool returned = atomic_load(&job->notes->returned[r]) != 0;
     if (rank->signal && !told && job->first_dead < 0)
         job->first_dead = r;
@@ -177,13 +198,42 @@ static void rank_ended(struct job *job, int r, const siginfo_t *info)
         start_grace(job);
 }
 
-static void collect_ended(struct job *job)
+static void rank_stopped(struct job *job, int r)
+{
+    struct rank *rank = &job->ranks[r];
+    int64_t now = clock_ns();
+    rank->stopped_ns = rank->stopped_ns != 0 ? rank->stopped_ns : now;
+    int64_t stopped_us = (now - rank->stopped_ns) / 1000;
+    if (stopped_us > LAUNCH_STOPPED_SAID_US && !rank->stop_said) {
+        rank->stop_said = true;
+        log_warn("rank %d is stopped (SIGSTOP) and the others wait for it, for %d s more at most: kill -CONT %d lets it "
+                 "go on",
+                 r, (int)((LAUNCH_STOPPED_US - stopped_us) / 1000000), (int)rank->pid);
+    }
+    if (stopped_us > LAUNCH_STOPPED_US && !job->killed) {
+        job->first_stuck = r;
+        kill_all(job);
+    } else if (job->forwarded && !job->killed) { /* rank 0 waits for it, or is it: no answer can come */
+        job->stopped_by = job->forwarded;
+        kill_all(job);
+    }
+}
+
+static void look_at_ranks(struct job *job)
 {
     for (int r = 0; r < job->size; r++) {
         siginfo_t info = {0};
-        if (job->ranks[r].ended || job->ranks[r].pid <= 0)
+        struct rank *rank = &job->ranks[r];
+        if (rank->ended || rank->pid <= 0)
             continue;
-        if (waitid(P_PID, (id_t)job->ranks[r].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0)
+        if (waitid(P_PID, (id_t)rank->pid, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0)
+            continue;
+        bool stopped = info.si_pid != 0 && info.si_code == CLD_STOPPED;
+        if (stopped)
+            rank_stopped(job, r);
+        else
+            rank->stopped_ns = 0;
+        if (info.si_pid != 0 && !stopped)
             rank_ended(job, r, &info);
     }
 }
@@ -213,14 +263,14 @@ static void suspend(const struct job *job)
 
 static void supervise(struct job *job, const struct launch_signals *signals)
 {
-    for (collect_ended(job); job->alive > 0; collect_ended(job)) {
+    for (look_at_ranks(job); job->alive > 0; look_at_ranks(job)) {
         int sig = launch_signals_wait(signals, TICK_MS);
         if (sig == SIGINT || sig == SIGTERM)
             forward(job, sig);
         else if (sig == SIGTSTP)
             suspend(job);
         if (clock_passed(job->kill_ns)) {
-            collect_ended(job);
+            look_at_ranks(job);
             kill_all(job);
         }
     }
@@ -293,6 +343,10 @@ static struct launch_report judge(const struct job *job)
     if (job->stopped_by || (root->signal && root->signal == job->forwarded && !root->killed)) {
         report.signal = job->stopped_by ? job->stopped_by : root->signal;
         report.exit_code = EXIT_SIGNAL + report.signal;
+    } else if (job->first_stuck >= 0 && root->killed) {
+        report.failed_rank = job->first_stuck;
+        report.stopped = true;
+        report.exit_code = EXIT_DIED;
     } else if (job->first_dead >= 0) {
         report.failed_rank = job->first_dead;
         report.signal = job->ranks[job->first_dead].signal;
@@ -304,6 +358,7 @@ static struct launch_report judge(const struct job *job)
         int apart = first_apart(job), killed = first_killed(job);
         report.failed_rank = apart >= 0 ? apart : killed;
         report.signal = apart < 0 && killed >= 0 ? SIGKILL : 0;
+        report.ours = report.signal != 0;
         report.exit_code = root->code;
         if (killed >= 0 && root->code == 0)
             report.exit_code = EXIT_DIED;
@@ -328,7 +383,9 @@ static enum status start(struct job *job, struct launch *launch, char *const *cp
         int error = errno;
         launch_signals_release(&saved->signals);
         if (pid < 0)
-            return FAIL(STATUS_MACHINE, "rank %d of %d cannot be started: %s", r, job->size, strerror(error));
+            return HINT(FAIL(STATUS_MACHINE, "rank %d of %d cannot be started: %s", r, job->size, strerror(error)),
+                        "%s", error == EAGAIN ? "the limit of processes is reached: ulimit -u, or pids.max of the control group"
+                                        : "");
         if (r == 0)
             job->group = pid;
         setpgid(pid, job->group); /* here and in the rank: whoever comes first */
@@ -361,7 +418,8 @@ static enum status job_create(int n, struct job *job)
                         .started = time(NULL),
                         .kill_ns = INT64_MAX,
                         .first_dead = -1,
-                        .first_early = -1};
+                        .first_early = -1,
+                        .first_stuck = -1};
     job->ranks = calloc((size_t)n, sizeof *job->ranks);
     void *shared = mmap(NULL, sizeof *job->notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     job->notes = shared == MAP_FAILED ? NULL : shared;
@@ -385,6 +443,7 @@ enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, vo
     struct saved saved = {.signals = {.read_fd = -1, .write_fd = -1}};
     enum status status;
     TRY_OUT(job_create(n, &job));
+    launch.notes = job.notes;
     TRY_OUT(make_token(launch.token));
     TRY_OUT(listen_loopback(&launch));
     if (n > 1)
