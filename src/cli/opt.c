@@ -237,6 +237,32 @@ enum status opt_split(const char *text, char **storage, const char **out, int ma
     return STATUS_OK;
 }
 
+int opt_drop_repeats(int64_t *values, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < kept && values[k] != values[i])
+            k++;
+        if (k == kept)
+            values[kept++] = values[i];
+    }
+    return kept;
+}
+
+int opt_drop_repeated_words(const char **words, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (k < kept && strcmp(words[k], words[i]) != 0)
+            k++;
+        if (k == kept)
+            words[kept++] = words[i];
+    }
+    return kept;
+}
+
 enum status opt_words(const struct opt_set *set, const char *name, const char *const *words, int n, unsigned *mask)
 {
     *mask = 0;

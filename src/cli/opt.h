@@ -54,6 +54,9 @@ enum status opt_word(const struct opt_set *set, const char *name, const char *co
 /* A word that is none of n: says so, with the nearest and all of them. `option` with its dashes, or what else was
  * asked. */
 enum status opt_unknown(const char *option, const char *word, const char *const *words, size_t n);
+/* A value given twice in a list is taken once; the order stays. How many are left. */
+int opt_drop_repeats(int64_t *values, int n);
+int opt_drop_repeated_words(const char **words, int n);
 /* Split a comma list; borrowed pieces live in *storage (free it). */
 enum status opt_split(const char *text, char **storage, const char **out, int max, int *n);
 

@@ -13,6 +13,8 @@
 #include "comm/launch.h"
 #include "kernels/gemm.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,11 +101,45 @@ static enum status open_device(const struct job *job, const struct launch *launc
     return dev_open(DEV_CPU, 0, out);
 }
 
+/* The transport library starts a thread in each rank, and aborts with a backtrace when it cannot. So all ranks start one
+ * first, and let it go only when all have theirs. */
+struct spare {
+    pthread_t thread;
+    sem_t go;
+};
+
+static void *wait_to_go(void *arg)
+{
+    struct spare *spare = arg;
+    while (sem_wait(&spare->go) != 0)
+        continue;
+    return NULL;
+}
+
+static enum status try_thread(struct boot *boot, int64_t deadline)
+{
+    struct spare spare;
+    sem_init(&spare.go, 0, 0);
+    int error = pthread_create(&spare.thread, NULL, wait_to_go, &spare);
+    enum status status =
+        error == 0 ? STATUS_OK
+                   : HINT(FAIL(STATUS_MACHINE, "a rank cannot start a thread: %s", strerror(error)),
+                          "the limit of processes is reached: ulimit -u, or pids.max of the control group");
+    status = boot_agree(boot, status, deadline);
+    if (error == 0) {
+        sem_post(&spare.go);
+        pthread_join(spare.thread, NULL);
+    }
+    sem_destroy(&spare.go);
+    return status;
+}
+
 static enum status open_all(const struct job *job, const struct launch *launch, struct ranks *ranks)
 {
     int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
     TRY(boot_open(launch, deadline, &ranks->boot));
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
+    TRY(try_thread(ranks->boot, deadline));
     TRY(threads_share(ranks, job->options->threads));
     TRY(comm_open(ranks->boot, ranks->env.dev, "ucx", job->options->transport, &ranks->env.world));
     memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
@@ -116,6 +152,8 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
 static enum status run_root_locked(const struct job *job, struct ranks *ranks)
 {
     int lock = -1;
+    if (job->launched && job->options->stores)
+        TRY(session_check(job->cli));
     if (job->launched && job->options->lock_us >= 0)
         TRY(session_lock(job->options->lock_us, &lock));
     enum status status = job->root(ranks, job->arg);
@@ -134,10 +172,27 @@ static enum status run_root(const struct job *job, struct ranks *ranks)
     return status;
 }
 
-static enum status hint_death(const struct job *job, enum status status)
+/* A SIGKILL that neither the supervisor nor the user sent is most often the kernel's, for want of memory. */
+static enum status hint_death(const struct job *job, enum status status, bool killed)
 {
-    const char *kept = job->options->kept;
-    return HINT(status, "the kernel log tells an out-of-memory kill%s%s", kept[0] != '\0' ? "; " : "", kept);
+    if (killed)
+        status = HINT(status, "the kernel log tells an out-of-memory kill");
+    return HINT(status, "%s", job->options->kept);
+}
+
+static enum status killed_by(int rank, int signal)
+{
+    return status_rank(FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank, signal, strsignal(signal)), rank);
+}
+
+/* Rank 0 saw the end of a connection; the supervisor knows what ended that rank. */
+static enum status explain_death(const struct job *job, const struct launch *launch, enum status status)
+{
+    enum { WAIT_MS = 500 };
+    int rank = status_last()->rank, signal = 0;
+    if (launch_fate(launch, rank, WAIT_MS, &signal) && signal != 0)
+        status = killed_by(rank, signal);
+    return hint_death(job, status, signal == SIGKILL);
 }
 
 /* A rank other than 0 that fails tells the others why, and rank 0 prints; one that cannot tell them prints itself.
@@ -166,8 +221,9 @@ static int rank_main(const struct launch *launch, void *arg)
     if (status == STATUS_OK)
         status = root ? run_root(job, &ranks) : serve(&ranks);
     if (root)
-        report_end(job->cli,
-                   status == STATUS_PEER && status_last()->hint[0] == '\0' ? hint_death(job, status) : status);
+        report_end(job->cli, status == STATUS_PEER && status_last()->hint[0] == '\0'
+                                 ? explain_death(job, launch, status)
+                                 : status);
     else if (status != STATUS_OK)
         give_up(job, launch->rank, ranks.boot, status);
     comm_close(ranks.env.world); /* bounded, whatever happened to the others */
@@ -183,15 +239,20 @@ static enum status died(const struct job *job, const struct launch_report *repor
     if (report->failed_rank < 0 && (report->signal == SIGINT || report->signal == SIGTERM))
         return FAIL(report->signal == SIGINT ? STATUS_INTERRUPTED : STATUS_TERMINATED, "stopped at once by %s",
                     report->signal == SIGINT ? "SIGINT" : "SIGTERM");
-    enum status status = report->signal != 0 ? FAIL(STATUS_PEER, "rank %d was killed by signal %d (%s)", rank,
-                                                    report->signal, strsignal(report->signal))
-                                             : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
-    return hint_death(job, status_rank(status, rank));
+    enum status status =
+        report->stopped ? FAIL(STATUS_TIMEOUT, "rank %d was stopped (SIGSTOP) for more than %d s", rank,
+                               LAUNCH_STOPPED_US / 1000000)
+        : report->ours  ? FAIL(STATUS_PEER, "rank %d did not end with the others and was killed", rank)
+        : report->signal != 0 ? killed_by(rank, report->signal)
+                              : FAIL(STATUS_PEER, "rank %d ended before the job was done", rank);
+    return hint_death(job, status_rank(status, rank), report->signal == SIGKILL && !report->ours);
 }
 
 static enum status fork_locked(struct job *job, char *const *slots, struct launch_report *report)
 {
     int lock = -1, n = job->options->n;
+    if (job->options->stores)
+        TRY(session_check(job->cli)); /* what is wrong with the command is said at once, whoever measures now */
     interrupt_setup(); /* Ctrl-C while waiting for the lock is answered as any other */
     if (job->options->lock_us >= 0)
         TRY(session_lock(job->options->lock_us, &lock));
@@ -236,15 +297,31 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
     return STATUS_OK;
 }
 
+enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out)
+{
+    static const char *const words[] = {"auto", "cpu", "cuda"};
+    int device = 0;
+    TRY(opt_word(&cli->opts, "device", words, 3, 0, &device));
+    if (device == 2) { /* absent: said before anything is forked or waited for */
+        struct dev *dev = NULL;
+        TRY(dev_open(DEV_CUDA, 0, &dev));
+        dev_close(dev);
+    }
+    *out_word = words[device];
+    *out = device == 2 ? DEV_CUDA : DEV_CPU; /* auto: what really answers is known on the ranks */
+    return STATUS_OK;
+}
+
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
 {
-    static const char *const devices[] = {"auto", "cpu", "cuda"}, *const carriers[] = {"shm", "sysv", "tcp"};
-    int device = 0, carrier = -1;
-    TRY(opt_word(&cli->opts, "device", devices, 3, 0, &device));
+    static const char *const carriers[] = {"shm", "sysv", "tcp"};
+    enum dev_kind kind;
+    int carrier = -1;
+    TRY(ranks_device(cli, &out->device, &kind));
     TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &out->threads));
     TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
-    out->device = devices[device];
     out->transport = carrier < 0 ? NULL : carriers[carrier];
+    out->stores = false;
     out->lock_us = -1;
     out->answers = false;
     out->kept = "";
@@ -257,6 +334,17 @@ static enum status find_ranks(const struct topo *topo, struct launch *launch, bo
     TRY(launch_detect(launch, launched));
     *out = *launched ? launch->size : topo->ngpus > 0 ? topo->ngpus : 2;
     return STATUS_OK;
+}
+
+static enum status check_load(const struct topo *topo, int64_t ranks)
+{
+    int usable = topo_usable_cpus(topo);
+    if (ranks <= (int64_t)usable * RANKS_PER_CPU)
+        return STATUS_OK;
+    return HINT(WHERE(FAIL(STATUS_USAGE, "%lld ranks are more than %d for each of the %d usable CPUs",
+                           (long long)ranks, RANKS_PER_CPU, usable),
+                      "--ranks"),
+                "use %d or fewer here; --world is how many the job will have", usable * RANKS_PER_CPU);
 }
 
 static enum status contradicts(const struct launch *launch, int64_t ranks)
@@ -275,15 +363,20 @@ enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, 
     TRY(find_ranks(topo, &launch, &launched, &fallback));
     text_print(word, sizeof word, "%lld", (long long)fallback);
     TRY(units_parse_list(text != NULL ? text : word, "--ranks", 1, LAUNCH_RANKS_MAX, out, n));
-    for (int i = 0; launched && i < *n; i++) {
+    *n = opt_drop_repeats(*out, *n);
+    enum status status = STATUS_OK;
+    for (int i = 0; i < *n && status == STATUS_OK; i++) {
         int64_t ranks = (*out)[i];
-        if (ranks == launch.size && *n == 1)
-            continue;
+        if (!launched)
+            status = check_load(topo, ranks);
+        else if (ranks != launch.size || *n != 1)
+            status = contradicts(&launch, ranks);
+    }
+    if (status != STATUS_OK) {
         free(*out);
         *out = NULL;
-        return contradicts(&launch, ranks);
     }
-    return STATUS_OK;
+    return status;
 }
 
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out)
@@ -293,5 +386,7 @@ enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out)
     int64_t fallback = 0;
     TRY(find_ranks(topo, &launch, &launched, &fallback));
     TRY(opt_count(&cli->opts, "ranks", 1, LAUNCH_RANKS_MAX, fallback, out));
-    return launched && *out != launch.size ? contradicts(&launch, *out) : STATUS_OK;
+    if (launched)
+        return *out != launch.size ? contradicts(&launch, *out) : STATUS_OK;
+    return check_load(topo, *out);
 }

@@ -24,6 +24,7 @@ struct ranks_options {
     const char *device;    /* "auto" "cpu" "cuda" */
     const char *transport; /* preferred UCX transport, NULL: best */
     int64_t threads;       /* of each rank's kernels; 0: the rank's share of the CPUs */
+    bool stores;           /* keeps what it measures: a wrong --store or --name is refused before anything starts */
     int64_t lock_us;       /* how long to wait for another sptune that measures here; < 0: this one does not measure */
     bool answers; /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds; else it stops everything at
                      once */
@@ -37,6 +38,8 @@ struct ranks_mode {
 };
 extern const struct ranks_mode ranks_modes[]; /* ends with a NULL name */
 
+enum { RANKS_PER_CPU = 64 }; /* more than that on a usable CPU are a slip of the hand: nothing is forked */
+
 typedef enum status (*ranks_root)(struct ranks *ranks, void *arg);
 /* In the process that called it: STATUS_OK with cli->spoke and cli->exit_code set when rank 0 ended by itself (it has
  * printed everything), else what happened to the job. */
@@ -45,6 +48,8 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
 enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
 /* --device, --threads and --transport. */
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
+/* The kind that --device asks for, DEV_CPU for auto; STATUS_ABSENT when it is not here. */
+enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out);
 /* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. The list form is of at least one entry, to be
  * freed. */
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out);

@@ -84,6 +84,10 @@ enum status samples_check_exports(struct cli *cli, bool *listed)
         }
         TRY(split(values[i], &format, &path));
         TRY(place_check_file(path, "--export"));
+        for (int k = 0; k < i; k++)
+            if (place_same_file(strchr(values[k], '=') + 1, path))
+                return HINT(WHERE(FAIL(STATUS_USAGE, "%s and %s name one file", values[k], values[i]), "--export"),
+                            "the second would replace the first: give each a file of its own");
     }
     return STATUS_OK;
 }

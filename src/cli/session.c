@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cli/place.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -42,6 +43,27 @@ void session_close(struct bench_session *session)
     free(session->versions);
     session->store = NULL;
     session->versions = NULL;
+}
+
+enum status session_check(struct cli *cli)
+{
+    char path[512];
+    struct store *store = NULL;
+    const char *name = opt_value(&cli->opts, "name");
+    if (name != NULL)
+        TRY(store_check_name(name));
+    TRY(store_path(opt_value(&cli->opts, "store"), path, sizeof path));
+    enum status status = store_open(path, STORE_READ, &store);
+    store_close(store);
+    if (status == STATUS_OK && access(path, W_OK) != 0)
+        status = HINT(WHERE(FAIL(STATUS_USAGE, "cannot open the store for writing: %s", strerror(errno)), "%s", path),
+                      "name another file with --store");
+    if (status == STATUS_OK)
+        return place_check_file(path, "--store");
+    if (status != STATUS_NODATA)
+        return status;
+    status_clear();
+    return place_check_new_file(path, "--store");
 }
 
 static bool is_work(const struct opt *opt)

@@ -232,6 +232,8 @@ static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, str
         TRY(WHERE(opt_split(text, &out->storage[a], out->words[a], 32, &out->count[a]), "%s", option));
     else
         TRY(units_parse_list(text, option, axis->min, axis->max, &out->numbers[a], &out->count[a]));
+    out->count[a] = axis->words ? opt_drop_repeated_words(out->words[a], out->count[a])
+                                : opt_drop_repeats(out->numbers[a], out->count[a]);
     for (int i = 0; axis->words && i < out->count[a]; i++) { /* a wrong word is refused before anything runs */
         struct bench_case probe = out->base;
         TRY(axis->set(&probe, 0, out->words[a][i]));
@@ -304,6 +306,21 @@ enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
         struct plan *plan = &out[v].plan;
         plan->dp_shard = plan->sp > 0 && out[v].problem.world % plan->sp == 0 ? out[v].problem.world / plan->sp : 1;
     }
+    return STATUS_OK;
+}
+
+enum status sweep_legal(const struct sweep *sweep, bool *out)
+{
+    struct bench_case cases[BENCH_CASES_MAX];
+    bool legal = false;
+    for (int i = 0; i < sweep->cells && !legal; i++) {
+        TRY(sweep_cell(sweep, i, cases));
+        for (int v = 0; v < sweep->variants && !legal; v++) {
+            struct verdict verdict = bench_subject_find(cases[v].subject)->check(&cases[v], NULL);
+            legal = verdict_ok(&verdict);
+        }
+    }
+    *out = legal;
     return STATUS_OK;
 }
 

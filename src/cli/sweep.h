@@ -30,6 +30,9 @@ void sweep_close(struct sweep *sweep);
 /* The cases of cell i (0 .. cells-1): sweep->variants of them. STATUS_USAGE for sizes that make no problem at all. */
 enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out);
 
+/* May some case of some cell run on CPUs? Judged without ranks. */
+enum status sweep_legal(const struct sweep *sweep, bool *out);
+
 /* What tells cell i from the others, for progress: "seq=4096 dtype=bf16". Returns buf. */
 const char *sweep_label(const struct sweep *sweep, int i, char buf[96]);
 

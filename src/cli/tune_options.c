@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/ranks.h"
+#include "sp/exchange.h"
 #include "tuner/emit.h"
 
 #include <stdlib.h>
@@ -30,8 +31,8 @@ const struct opt tune_options[] = {
     {"checkpointing", 0, OPT_VALUE, "LIST", "none,full,offload or search [target's default]"},
     {"offload", 0, OPT_VALUE, "LIST", "none,optimizer,params or search [target's default]"},
     {"loss", 0, OPT_VALUE, "LIST", "plain,tiled,fused or search [target's default]"},
-    {"attention", 0, OPT_VALUE, "LIST", "attention classes of the target [all it has]"},
-    {"exchange", 0, OPT_VALUE, "LIST", "exchanges [the target's]"},
+    {"attention", 0, OPT_VALUE, "LIST", "attention classes of the target; `list` names them [all it has]"},
+    {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [the target's]"},
     {"device-memory", 0, OPT_VALUE, "SIZE", "memory of one planned device, 80GiB [what is free here]"},
     {"host-memory", 0, OPT_VALUE, "SIZE", "memory of one planned host"},
     {"use-memory", 0, OPT_VALUE, "PCT", "share of free memory that measuring may take [50%]"},
@@ -47,34 +48,63 @@ const struct opt tune_options[] = {
     {0},
 };
 
-enum status tune_list_plugins(struct cli *cli, bool *listed)
+enum { ITEMS = 32 };
+
+static bool wants_list(const struct cli *cli, const char *option)
 {
-    enum { ITEMS = 32 };
-    struct cli_item items[ITEMS];
-    int n = 0;
-    const char *target = opt_value(&cli->opts, "target"), *emit = opt_value(&cli->opts, "emit");
-    if (target != NULL && strcmp(target, "list") == 0)
-        for (; n < ITEMS && targets[n] != NULL; n++)
-            items[n] = (struct cli_item){targets[n]->name, targets[n]->runtime};
-    else if (emit != NULL && strcmp(emit, "list") == 0)
-        for (; n < ITEMS && emits[n] != NULL; n++)
-            items[n] = (struct cli_item){emits[n]->name, emits[n]->about};
-    *listed = n > 0;
-    return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
+    const char *value = opt_value(&cli->opts, option);
+    return value != NULL && strcmp(value, "list") == 0;
 }
 
-static enum status read_target(struct cli *cli, struct tune_order *out)
+static enum status find_target(const struct cli *cli, const struct target **out)
 {
     const char *name = opt_value(&cli->opts, "target");
     name = name != NULL ? name : "accelerate";
-    out->target = target_find(name);
-    if (out->target != NULL)
+    *out = target_find(name);
+    if (*out != NULL)
         return STATUS_OK;
     const char *names[16];
     size_t n = 0;
     for (; n < 16 && targets[n] != NULL; n++)
         names[n] = targets[n]->name;
     return opt_unknown("--target", name, names, n);
+}
+
+/* The classes of one target, each with the kernel that stands in for it here. */
+static enum status list_classes(struct cli *cli)
+{
+    struct cli_item items[ITEMS];
+    char about[ITEMS][64];
+    const struct target *target = NULL;
+    int n = 0;
+    TRY(find_target(cli, &target));
+    for (; n < ITEMS && target->classes[n] != NULL; n++) {
+        const char *kernel = target_stand_in(target, target->classes[n], DEV_CPU);
+        text_print(about[n], sizeof about[n], kernel != NULL ? "kernel %s on the CPU" : "not measured on the CPU",
+                   kernel);
+        items[n] = (struct cli_item){target->classes[n], about[n]};
+    }
+    return cli_print_list(cli, items, n);
+}
+
+enum status tune_list_plugins(struct cli *cli, bool *listed)
+{
+    struct cli_item items[ITEMS];
+    int n = 0;
+    *listed = true;
+    if (wants_list(cli, "attention"))
+        return list_classes(cli);
+    if (wants_list(cli, "target"))
+        for (; n < ITEMS && targets[n] != NULL; n++)
+            items[n] = (struct cli_item){targets[n]->name, targets[n]->runtime};
+    else if (wants_list(cli, "emit"))
+        for (; n < ITEMS && emits[n] != NULL; n++)
+            items[n] = (struct cli_item){emits[n]->name, emits[n]->about};
+    else if (wants_list(cli, "exchange"))
+        for (; n < ITEMS && exchanges[n] != NULL; n++)
+            items[n] = (struct cli_item){exchanges[n]->name, exchanges[n]->about};
+    *listed = n > 0;
+    return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
 }
 
 /* Without --emit: the emitter called like the target, when there is one. */
@@ -97,6 +127,25 @@ static enum status read_emit(struct cli *cli, struct tune_order *out)
     return STATUS_OK;
 }
 
+/* Pairs of query and kv heads; with one number of kv heads, or none, the query heads alone tell them apart. */
+static void drop_repeated_heads(struct tune_order *out)
+{
+    int n = 0;
+    for (int i = 0; i < out->nheads; i++) {
+        bool seen = false;
+        for (int k = 0; k < n; k++)
+            seen = seen || (out->heads[k] == out->heads[i] && (out->nkv == 1 || out->kv_heads[k] == out->kv_heads[i]));
+        if (seen)
+            continue;
+        out->heads[n] = out->heads[i];
+        if (out->nkv > 1)
+            out->kv_heads[n] = out->kv_heads[i];
+        n++;
+    }
+    out->nkv = out->nkv > 1 ? n : out->nkv;
+    out->nheads = n;
+}
+
 static enum status read_lists(struct cli *cli, struct tune_order *out)
 {
     const char *model = opt_value(&cli->opts, "model"), *heads = opt_value(&cli->opts, "heads");
@@ -111,6 +160,7 @@ static enum status read_lists(struct cli *cli, struct tune_order *out)
         return HINT(FAIL(STATUS_USAGE, "--kv-heads and --head-dim come from the model"),
                     "leave them out, or give --heads instead of --model");
     TRY(units_parse_list(seq, "--seq", 1, (int64_t)1 << 36, &out->seq, &out->nseq));
+    out->nseq = opt_drop_repeats(out->seq, out->nseq);
     out->nheads = 1;
     if (model != NULL)
         return model_load(model, &out->model);
@@ -120,6 +170,7 @@ static enum status read_lists(struct cli *cli, struct tune_order *out)
     if (out->nkv != 1 && out->nkv != out->nheads)
         return HINT(FAIL(STATUS_USAGE, "--kv-heads has %d entries for %d of --heads", out->nkv, out->nheads),
                     "give one for all, or one per entry");
+    drop_repeated_heads(out);
     return opt_count(&cli->opts, "head-dim", 1, 1 << 12, 128, &out->head_dim);
 }
 
@@ -145,22 +196,6 @@ static enum status name_cells(struct tune_order *out)
     return STATUS_OK;
 }
 
-static enum status read_device(struct cli *cli, struct tune_order *out)
-{
-    static const char *const words[] = {"auto", "cpu", "cuda"};
-    int device = 0;
-    TRY(opt_word(&cli->opts, "device", words, 3, 0, &device));
-    out->device_word = words[device];
-    out->device = DEV_CPU; /* what really answers is known on the ranks; this build has no CUDA */
-    if (device != 2)
-        return STATUS_OK;
-    struct dev *dev = NULL;
-    TRY(dev_open(DEV_CUDA, 0, &dev));
-    dev_close(dev);
-    out->device = DEV_CUDA;
-    return STATUS_OK;
-}
-
 enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_order *out)
 {
     static const char *const efforts[] = {"estimate", "quick", "normal", "full"};
@@ -168,11 +203,11 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     int64_t ranks = 0, world = 0;
     int effort = REQUEST_QUICK;
     *out = (struct tune_order){0};
-    TRY(read_target(cli, out));
+    TRY(find_target(cli, &out->target));
     TRY(read_emit(cli, out));
     TRY(read_lists(cli, out));
     TRY(name_cells(out));
-    TRY(read_device(cli, out));
+    TRY(ranks_device(cli, &out->device_word, &out->device));
     TRY(ranks_count(cli, topo, &ranks));
     TRY(opt_count(&cli->opts, "world", 1, 1 << 20, ranks, &world));
     TRY(opt_word(&cli->opts, "effort", efforts, 4, REQUEST_QUICK, &effort));

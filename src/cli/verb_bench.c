@@ -295,19 +295,34 @@ static enum status list_plugins(struct cli *cli, bool *listed)
     return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
 }
 
+/* Wrong lists are refused before the first rank starts. *legal: some cell may run; `judged`: by rules alone, else that is
+ * not known before a device is open. */
+static enum status read_lists(struct cli *cli, const struct order *order, bool judged, bool *legal)
+{
+    *legal = !judged;
+    for (int job = 0; job < order->nranks; job++) {
+        struct sweep sweep;
+        bool any = false;
+        TRY(sweep_open(cli, order->subject, (int)order->ranks[job], &sweep));
+        enum status status = *legal ? STATUS_OK : sweep_legal(&sweep, &any);
+        sweep_close(&sweep);
+        TRY(status);
+        *legal = *legal || any;
+    }
+    return STATUS_OK;
+}
+
 static enum status run_jobs(struct cli *cli, const struct topo *topo, struct order *order)
 {
     struct ranks_options how;
+    bool legal = true;
     TRY(ranks_options_read(cli, &how));
     TRY(read_order(cli, topo, order));
-    how.lock_us = order->budget_us;
+    TRY(read_lists(cli, order, strcmp(how.device, "cpu") == 0 || topo->ngpus == 0, &legal));
+    how.stores = true;
+    how.lock_us = legal ? order->budget_us : -1; /* rows that are all waived disturb nobody, and wait for nobody */
     how.answers = true;
     how.kept = "measured rows are kept, the same command with --resume goes on";
-    for (int job = 0; job < order->nranks; job++) { /* wrong lists are refused before the first rank starts */
-        struct sweep sweep;
-        TRY(sweep_open(cli, order->subject, (int)order->ranks[job], &sweep));
-        sweep_close(&sweep);
-    }
     for (order->job = 0; order->job < order->nranks && cli->exit_code == 0; order->job++) {
         how.n = (int)order->ranks[order->job];
         TRY(order->job > 0 ? interrupt_status() : STATUS_OK);

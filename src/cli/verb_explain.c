@@ -24,9 +24,12 @@ static enum status read_file(const char *path, json_t **out)
     const char *schema = "";
     TRY(HINT(json_read(path, &document), "name a recommendation.json, or the directory that `tune` wrote"));
     enum status status = json_str(document, "schema", path, "", &schema);
-    if (status == STATUS_OK && strcmp(schema, "sptune.recommendation/1") != 0)
-        status = HINT(WHERE(FAIL(STATUS_USAGE, "this is no recommendation but '%.60s'", schema), "%s", path),
-                      "name a recommendation.json, or the directory that `tune` wrote");
+    if (status == STATUS_OK && strcmp(schema, "sptune.recommendation/1") != 0) {
+        status = schema[0] != '\0'
+                     ? FAIL(STATUS_USAGE, "this is no recommendation but '%.60s'", schema)
+                     : FAIL(STATUS_USAGE, "this is no recommendation: it has no \"schema\", as what sptune writes has");
+        status = HINT(WHERE(status, "%s", path), "name a recommendation.json, or the directory that `tune` wrote");
+    }
     if (status == STATUS_OK)
         *out = document;
     else

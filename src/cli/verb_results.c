@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/samples.h"
+#include "cli/session.h"
 #include "results/export.h"
 
 #include <stdlib.h>
@@ -110,11 +111,28 @@ static enum status show(struct cli *cli, struct store *store, const char *ref, b
     return status;
 }
 
+/* A run that has not ended was killed, or is being measured now: then its next sample would have nowhere to go. */
+static enum status check_ended(const struct store_run *run)
+{
+    int lock = -1;
+    if (run->finished)
+        return STATUS_OK;
+    enum status status = session_lock(0, &lock);
+    session_unlock(lock);
+    if (status != STATUS_BUSY)
+        return status;
+    return HINT(FAIL(STATUS_BUSY, "run %lld has not ended, and another sptune is measuring on this machine",
+                     (long long)run->id),
+                "wait for it: a run that was killed can be forgotten then");
+}
+
 static enum status forget(struct cli *cli, struct store *store, const char *ref)
 {
     struct store_run run;
     TRY(store_resolve(store, ref, &run));
-    enum status status = store_forget(store, run.id);
+    enum status status = check_ended(&run);
+    if (status == STATUS_OK)
+        status = store_forget(store, run.id);
     if (status == STATUS_OK && cli->json) {
         struct json_envelope envelope = cli_envelope(cli);
         json_t *document = json_document("forgotten", &envelope);

@@ -10,8 +10,10 @@
 #include "tuner/emit.h"
 #include "tuner/search.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct order {
     struct tune_order asked;
@@ -181,10 +183,13 @@ static enum status root(struct ranks *ranks, void *arg)
 static enum status decide_again(struct cli *cli, struct order *order, const char *replay)
 {
     struct bench_session session = {.reuse = true};
-    char path[512];
     memcpy(cli->machine, order->topo->fingerprint, sizeof cli->machine);
-    TRY(store_path(replay, path, sizeof path));
-    TRY(store_open(path, STORE_READ, &session.store));
+    if (replay[0] == '\0')
+        return WHERE(FAIL(STATUS_USAGE, "the store has no name"), "--replay");
+    if (access(replay, F_OK) != 0)
+        return HINT(WHERE(FAIL(STATUS_USAGE, "there is no store %s: %s", replay, strerror(errno)), "--replay"),
+                    "name the store that `tune --store` wrote");
+    TRY(store_open(replay, STORE_READ, &session.store));
     enum status status = answer(cli, order, &session);
     store_close(session.store);
     return status;
@@ -200,6 +205,7 @@ static enum status with_ranks(struct cli *cli, struct order *order)
             "use --ranks %d, or --oversubscribe to go on all the same", usable);
     struct ranks_options how = {.n = asked->ranks,
                                 .device = asked->device_word,
+                                .stores = true,
                                 .lock_us = asked->budget_us,
                                 .answers = true,
                                 .kept = "what was measured is kept, the same command goes on from there"};
@@ -207,23 +213,26 @@ static enum status with_ranks(struct cli *cli, struct order *order)
     return ranks_run(cli, order->topo, &how, root, order);
 }
 
-/* Everything that can be refused is refused before the first rank starts. In a list a cell that makes no problem is
- * only waived. */
+/* Everything that can be refused is refused before the first rank starts, and before another sptune that measures is
+ * waited for. In a list a cell that makes no problem, or has no legal plan, is only waived. */
 static enum status try_requests(struct cli *cli, const struct order *order)
 {
     struct request *request = malloc(sizeof *request);
     struct status_message first = {0};
-    int fine = 0;
+    bool fine = false;
     if (request == NULL)
         return FAIL(STATUS_NOMEM, "no memory for a request");
-    for (int i = 0; i < order->asked.ncells; i++) {
-        if (tune_request(cli, &order->asked, i, order->topo, request) == STATUS_OK)
-            fine++;
-        else if (first.what[0] == '\0')
+    for (int i = 0; i < order->asked.ncells && !fine; i++) {
+        enum status status = tune_request(cli, &order->asked, i, order->topo, request);
+        if (status == STATUS_OK)
+            status = search_refuse(request);
+        fine = status == STATUS_OK;
+        if (!fine && first.what[0] == '\0')
             first = *status_last();
     }
     free(request);
-    if (fine > 0)
+    status_clear();
+    if (fine)
         return STATUS_OK;
     status_restore(&first);
     return first.code;

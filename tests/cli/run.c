@@ -10,10 +10,12 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -318,6 +320,17 @@ void run_fits(const char *text, bool ascii)
 }
 
 /* ---- processes ---- */
+
+int run_lock(void)
+{
+    static const char name[] = "sptune-measures-here";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memcpy(address.sun_path + 1, name, sizeof name - 1);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, offsetof(struct sockaddr_un, sun_path) + sizeof name), 0);
+    return fd;
+}
 
 /* Children of a process in the order of their ids, which is the order of their birth. */
 static int children(pid_t parent, pid_t *out, int max)

@@ -60,6 +60,9 @@ json_t *run_json(const struct run *run, const char *noun);
 /* No line is longer than 80 columns, and (ascii) no byte is beyond ASCII. */
 void run_fits(const char *text, bool ascii);
 
+/* Take the measuring lock, as another sptune that measures; close the descriptor to give it back. */
+int run_lock(void);
+
 /* Rank processes of a run: pid of rank r, waiting until it is there. */
 pid_t run_rank(const struct run *run, int rank);
 void run_sleep_ms(int ms);

@@ -15,7 +15,13 @@ static void check_document(const struct run *run, const char *says)
              json_string_value(json_object_get(document, "hint")));
     run_says(all, says);
     assert_true(strlen(json_string_value(json_object_get(document, "status"))) > 0);
-    assert_true(strlen(json_string_value(json_object_get(document, "what"))) > 0);
+    const char *where = json_string_value(json_object_get(document, "where")), *semicolon = strstr(where, "; ");
+    const char *what = json_string_value(json_object_get(document, "what"));
+    assert_true(strlen(what) > 0);
+    /* A place is named once. */
+    if ((where[0] != '\0' && strncmp(what, where, strlen(where)) == 0) ||
+        (semicolon != NULL && strncmp(where, semicolon + 2, (size_t)(semicolon - where)) == 0))
+        fail_msg("said twice: '%s' '%s'", where, what);
     assert_true(json_is_null(json_object_get(document, "rank")));
     json_decref(document);
 }
@@ -105,7 +111,7 @@ static void test_lists(void **state)
         {"bench gemm --dtype fp32,", "--dtype: the list has an empty place"},
         {"bench gemm --dtype ''", "--dtype: a value is missing"},
         {"bench collective --bytes ''", "--bytes: a value is missing"},
-        {"bench layer --attention cpu,cpu,cpu,cpu,cpu,cpu --chunks 1..8", "too many variants"},
+        {"bench layer --attention cpu,reference --chunks 1..64", "too many variants"},
         {"tune --heads , --seq 4k", "--heads: the list has an empty place"},
         {"tune --heads 8,16 --kv-heads 8,4,2 --seq 4k", "--kv-heads has 3 entries for 2"},
         {"tune --heads 8 --seq ''", "--seq: a value is missing"},
@@ -127,7 +133,7 @@ static void test_words(void **state)
         {"bench gemm --heads 8", "bench gemm has no --heads"},
         {"bench exchange --docs none", "bench exchange has no --docs"},
         {"bench layer --direction up", "one of: fwd, bwd"},
-        {"bench link", "bench SUBJECT does not know 'link'"},
+        {"bench wire", "bench SUBJECT does not know 'wire'"},
         {"bench gemm --export csv", "--export csv names no file"},
         {"bench gemm --export csv=", "--export csv names no file"},
         {"bench gemm --export csv=/nowhere/x.csv", "/nowhere/x.csv cannot be written"},
@@ -247,6 +253,17 @@ static void test_models(void **state)
          "\"vocab_size\": 100, "
          "\"intermediate_size\": 64}",
          {"model minus.json", "num_hidden_layers"}},
+        {"half.json",
+         "{\"model_type\": \"llama\", \"hidden_size\": 512, \"num_attention_heads\": 8, \"num_hidden_layers\": 2.5, "
+         "\"vocab_size\": 100, "
+         "\"intermediate_size\": 64}",
+         {"model half.json", "half.json, key num_hidden_layers: \"num_hidden_layers\" is 2.5"}},
+        {"tied.json",
+         "{\"model_type\": \"llama\", \"hidden_size\": 512, \"num_attention_heads\": 8, \"num_hidden_layers\": 2, "
+         "\"vocab_size\": 100, \"tie_word_embeddings\": 7, "
+         "\"intermediate_size\": 64}",
+         {"model tied.json", "\"tie_word_embeddings\" is an integer, true or false is expected"}},
+        {"null_in_name.json", "{\"model_type\": \"lla\\u0000ma\"}", {"model null_in_name.json", "\\u0000"}},
         {"missing.json", "{\"model_type\": \"llama\", \"hidden_size\": 512}", {"model missing.json", "missing.json"}},
     };
     struct bad bad[CHECK_COUNT(files) + 5];
@@ -268,6 +285,51 @@ static void test_models(void **state)
     refuse(bad, n);
 }
 
+/* Found before anything is waited for: another sptune measures all the while. */
+static void test_while_another_measures(void **state)
+{
+    (void)state;
+    static const struct bad bad[] = {
+        {"tune --model llama-3-8b --seq 4k --sp 3", "32 query heads over 3 ranks leave 2 over"},
+        {"tune --model llama-3-8b --seq 4k --sp 8", "8 ranks are more than the 2 processes"},
+        {"tune --model llama-3-8b --seq 4095 --sp 2", "4094 and 4096 would work"},
+        {"tune --model llama-3-8b --seq 4k --sp 3/4", "'3/4'"},
+        {"tune --model llama-3-8b --seq 4k --zero 0 --offload params", "no plan is legal"},
+        {"tune --model llama-3-8b --seq 4k --global-batch 63tok", "global batch of 63 tokens"},
+        {"tune --model llama-3-8b --seq 4k --global-batch 1tok", "global batch of 1 tokens"},
+        {"tune --model llama-3-8b --seq 4k --docs fixed:1k --attention sdpa", "no plan is legal"},
+        {"tune --heads 3,5 --seq 4k,8k --sp 2", "no plan is legal"},
+        {"tune --heads 8 --seq 4k --store .", "the store is a directory"},
+        {"tune --heads 8 --seq 4k --store /proc/x.db", "--store: /proc/x.db cannot be written"},
+        {"tune --heads 8 --seq 4k --store /dev/null", "the store is a device"},
+        {"tune --heads 8 --seq 4k --store garbage.db", "not a store of sptune"},
+        {"tune --heads 8 --seq 4k --name 12", "'12' cannot name a run"},
+        {"tune --heads 8 --seq 4k --out /proc/x", "--out: /proc/x cannot be written"},
+        {"tune --heads 8 --seq 4k --ranks 4096 --oversubscribe", "--ranks: 4096 ranks are more than 64 for each"},
+        {"bench gemm --ranks 1,4096", "--ranks: 4096 ranks are more than 64 for each"},
+        {"bench gemm --store garbage.db", "not a store of sptune"},
+        {"bench gemm --name @x", "'@x' cannot name a run"},
+        {"bench gemm --device cuda", "no support for cuda"},
+        {"bench gemm --export csv=/proc/x.csv", "--export: /proc/x.csv cannot be written"},
+        {"bench gemm --export csv=x --export json=./x", "csv=x and json=./x name one file"},
+        {"bench layer --transport ib", "one of: shm, sysv, tcp"},
+        {"check --ranks 4096", "--ranks: 4096 ranks are more than 64 for each"},
+    };
+    struct run run;
+    char text[5000];
+    int lock = run_lock();
+    memset(text, 'g', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    temp_put(&run_temp, "garbage.db", text);
+    run_do(&run, "bench gemm --m 16 --n 16 --k 16 --ranks 1 --samples 10 --budget 100ms --export csv=x --export json=y");
+    run_expect(&run, 3); /* a good line waits */
+    run_says(run.err, "another sptune is measuring");
+    run_free(&run);
+    refuse(bad, CHECK_COUNT(bad));
+    close(lock);
+    run_nothing_left();
+}
+
 static void test_two_forms(void **state)
 {
     (void)state;
@@ -276,27 +338,6 @@ static void test_two_forms(void **state)
     run_expect(&run, 2);
     check_document(&run, "--json and --jsonl contradict each other");
     run_free(&run);
-}
-
-/* Refused only on rank 0, which then speaks for all. */
-static void test_on_ranks(void **state)
-{
-    (void)state;
-    static const struct bad bad[] = {
-        {"tune --model llama-3-8b --seq 4k --sp 3 -q", "32 query heads over 3 ranks leave 2 over"},
-        {"tune --model llama-3-8b --seq 4k --sp 8 -q", "8 ranks are more than the 2 processes"},
-        {"tune --model llama-3-8b --seq 4095 --sp 2 -q", "4094 and 4096 would work"},
-        {"tune --model llama-3-8b --seq 4k --global-batch 1tok -q", "global batch of 1 tokens"},
-    };
-    for (int i = 0; i < CHECK_COUNT(bad); i++) {
-        struct run run;
-        run_do(&run, "%s --json", bad[i].line);
-        run_expect(&run, 2);
-        check_document(&run, bad[i].says);
-        assert_int_equal(run_lines(run.err), 1);
-        run_free(&run);
-    }
-    run_nothing_left();
 }
 
 /* Any bytes as an argument: one line, one document, nothing that moves a terminal's cursor. */
@@ -327,7 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers),   cmocka_unit_test(test_lists),         cmocka_unit_test(test_words),
         cmocka_unit_test(test_tune),      cmocka_unit_test(test_topo),          cmocka_unit_test(test_models),
-        cmocka_unit_test(test_two_forms), cmocka_unit_test(test_strange_bytes), cmocka_unit_test(test_on_ranks),
+        cmocka_unit_test(test_two_forms), cmocka_unit_test(test_strange_bytes), cmocka_unit_test(test_while_another_measures),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

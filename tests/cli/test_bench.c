@@ -89,12 +89,14 @@ static void test_illegal_cells(void **state)
     }
     json_decref(document);
     run_free(&run);
+    int lock = run_lock(); /* nothing is measured, so nobody is waited for */
     run_do(&run, "bench exchange --sp 3,4 " SHAPE " --ranks 2 " SMALL);
     run_expect(&run, 2);
     run_says(run.err, "no cell could run: sp 3 does not divide the 2 ranks; rule world");
     run_says(run.out, "waived world");
     run_fits(run.out, true);
     run_free(&run);
+    close(lock);
     run_do(&run, "bench exchange --sp 3,4 " SHAPE " --ranks 2 " SMALL " --json");
     run_expect(&run, 2);
     assert_int_equal(json_array_size(samples(&run, &document)), 2); /* one document: the rows, which say why */
@@ -119,6 +121,24 @@ static void test_absurd_cells(void **state)
         run_free(&run);
     }
     run_nothing_left();
+}
+
+/* A value that is given twice is measured once. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    struct run run;
+    json_t *document;
+    run_do(&run, "bench gemm --m 16 --n 16 --k 1k,16,1024,16 --dtype fp32,fp32 --ranks 1,1 " SMALL " --json");
+    json_t *rows = samples(&run, &document);
+    assert_int_equal(json_array_size(rows), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json_array_get(rows, 0), "key"), "k")), 1024);
+    json_decref(document);
+    run_free(&run);
+    run_do(&run, "bench layer --attention cpu,reference,cpu --chunks 1,1 " SHAPE " --ranks 1 " SMALL " --json");
+    assert_int_equal(json_array_size(samples(&run, &document)), 2);
+    json_decref(document);
+    run_free(&run);
 }
 
 static void test_oversubscribed(void **state)
@@ -252,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_every_subject),
         cmocka_unit_test(test_illegal_cells),
         cmocka_unit_test(test_absurd_cells),
+        cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_oversubscribed),
         cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_export),

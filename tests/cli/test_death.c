@@ -5,6 +5,9 @@
 #include "cli/run.h"
 
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 enum { SUPERVISOR = -1, RUNS = 12 };
 
@@ -72,6 +75,126 @@ static void test_random_moments(void **state)
     }
 }
 
+/* Want of memory is the kernel's SIGKILL; other deaths have other causes. */
+static void test_cause(void **state)
+{
+    (void)state;
+    static const struct {
+        int signal;
+        const char *says;
+    } ways[] = {{SIGKILL, "was killed by signal 9"}, {SIGSEGV, "was killed by signal 11"}};
+    for (int i = 0; i < CHECK_COUNT(ways); i++)
+        for (int victim = 0; victim <= 1; victim++) {
+            struct run run;
+            run_begin(&run, "%s --jsonl", lines[0]);
+            assert_true(run_wait(&run, 1, "\n", 1));
+            run_kill(&run, run_rank(&run, victim), ways[i].signal);
+            run_end(&run);
+            run_expect(&run, 4);
+            run_says(run.err, ways[i].says);
+            (ways[i].signal == SIGKILL ? run_says : run_says_not)(run.err, "out-of-memory");
+            run_says(run.err, "--resume goes on");
+            run_free(&run);
+            run_nothing_left();
+        }
+}
+
+/* No answer can come while a rank is stopped: Ctrl-C then ends the job at once. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim <= 1; victim++) {
+        struct run run;
+        run_begin(&run, "%s --jsonl", lines[0]);
+        assert_true(run_wait(&run, 1, "\n", 1));
+        kill(run_rank(&run, victim), SIGSTOP);
+        run_kill(&run, run.pid, SIGINT);
+        run_end(&run);
+        run_expect(&run, 130);
+        run_says(run.err, "stopped at once by SIGINT");
+        run_free(&run);
+        run_nothing_left();
+    }
+}
+
+/* Ten seconds: only in the soak. */
+static void test_stopped_is_named(void **state)
+{
+    (void)state;
+    if (getenv("SPTUNE_SOAK") == NULL) {
+        printf("skipped without SPTUNE_SOAK: it takes 10 s\n");
+        skip();
+    }
+    for (int victim = 0; victim <= 1; victim++) {
+        struct run run;
+        char says[32];
+        run_begin(&run, "%s --jsonl", lines[0]);
+        assert_true(run_wait(&run, 1, "\n", 1));
+        pid_t pid = run_rank(&run, victim);
+        kill(pid, SIGSTOP);
+        snprintf(says, sizeof says, "rank %d is stopped", victim);
+        assert_true(run_wait(&run, 2, says, 1));
+        kill(pid, SIGCONT);
+        run_kill(&run, run.pid, SIGINT); /* it goes on, and answers */
+        run_end(&run);
+        run_expect(&run, 130);
+        run_says(run.err, "with --resume goes on");
+        run_free(&run);
+        run_nothing_left();
+    }
+}
+
+/* At every limit of processes: done, or one clear line. Root has no limit, so it is somebody else who runs. */
+static void run_with_few_processes(void)
+{
+    int refused = 0, code = -1;
+    for (rlim_t limit = 3; limit <= 16 && code != 0; limit++) {
+        struct rlimit few = {limit, 16};
+        struct run run;
+        assert_int_equal(setrlimit(RLIMIT_NPROC, &few), 0);
+        run_do(&run, "bench layer --seq 64 --heads 4 --kv-heads 4 --head-dim 16 --samples 10 --ranks 2 -q --store n.db");
+        code = run.code;
+        if (code != 0) {
+            run_expect(&run, 4);
+            run_says(run.err, "the limit of processes is reached");
+            assert_int_equal(run_lines(run.err), 1);
+            refused++;
+        }
+        run_free(&run);
+    }
+    assert_int_equal(code, 0);
+    assert_true(refused >= 2); /* a rank, then a thread of one */
+}
+
+static void test_few_processes(void **state)
+{
+    (void)state;
+    enum { NOBODY = 65534, CANNOT = 77 };
+    if (geteuid() != 0) {
+        printf("skipped: how many processes this user has already is not known\n");
+        skip();
+    }
+    chmod(run_temp.dir, 0777);
+    run_env("OPENBLAS_NUM_THREADS", "1"); /* it starts its threads, and ends the process, before main */
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setresgid(NOBODY, NOBODY, NOBODY) != 0 || setresuid(NOBODY, NOBODY, NOBODY) != 0 ||
+            access(SPTUNE_PROGRAM, X_OK) != 0)
+            _exit(CANNOT);
+        run_with_few_processes();
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    run_env("OPENBLAS_NUM_THREADS", NULL);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == CANNOT) {
+        printf("skipped: the program lies where nobody else may look\n");
+        skip();
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    run_nothing_left();
+}
+
 /* Rows shown before the kill are kept, and the same command goes on from there. */
 static void test_resume(void **state)
 {
@@ -119,6 +242,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_moments),
+        cmocka_unit_test(test_cause),
+        cmocka_unit_test(test_few_processes),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_stopped_is_named),
         cmocka_unit_test(test_resume),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);

@@ -14,11 +14,12 @@ static const char *const readers[] = {"results list",
                                       "results forget 1",
                                       "explain @last",
                                       "tune --heads 8 --seq 4k --device-memory 80GiB --replay"};
+enum { NO_REPLAY = CHECK_COUNT(readers) - 1 };
 
 /* The same exit code, status and word from every reader, plain and as a document; the store is left as it was. */
-static void read_all(const char *store, int code, const char *status, const char *says)
+static void read_some(int n, const char *store, int code, const char *status, const char *says)
 {
-    for (int i = 0; i < CHECK_COUNT(readers); i++) {
+    for (int i = 0; i < n; i++) {
         struct run run;
         const char *option = strstr(readers[i], "--replay") != NULL ? "" : "--store";
         run_do(&run, "%s %s %s", readers[i], option, store);
@@ -34,6 +35,11 @@ static void read_all(const char *store, int code, const char *status, const char
         json_decref(document);
         run_free(&run);
     }
+}
+
+static void read_all(const char *store, int code, const char *status, const char *says)
+{
+    read_some(CHECK_COUNT(readers), store, code, status, says);
 }
 
 static char *content_of(const char *name, size_t *len)
@@ -63,10 +69,16 @@ static void check_unchanged(const char *name, int code, const char *status, cons
 static void test_missing(void **state)
 {
     (void)state;
-    read_all("nowhere/deep/store.db", 3, "nodata", "there is no store here yet");
+    read_some(NO_REPLAY, "nowhere/deep/store.db", 3, "nodata", "there is no store here yet");
     assert_int_not_equal(access(temp_path(&run_temp, "nowhere"), F_OK), 0);
     int files = temp_count(run_temp.dir);
-    read_all("none.db", 3, "nodata", "there is no store here yet");
+    read_some(NO_REPLAY, "none.db", 3, "nodata", "there is no store here yet");
+    struct run run; /* a file named as input that is not there is a wrong name */
+    run_do(&run, "%s none.db", readers[NO_REPLAY]);
+    run_expect(&run, 2);
+    run_says(run.err, "--replay: there is no store none.db");
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
     assert_int_equal(temp_count(run_temp.dir), files);
 }
 
@@ -226,6 +238,27 @@ static void test_list_show_forget(void **state)
     run_free(&run);
 }
 
+/* A run that has not ended may be the one that is measured now. */
+static void test_forget_while_measuring(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, "bench gemm --m 16 --n 16 --k 8..3200+8 --samples 10 --ranks 1 --budget 100s --jsonl -q");
+    assert_true(run_wait(&run, 1, "\n", 2));
+    struct run other;
+    run_do(&other, "results forget @last");
+    run_expect(&other, 3);
+    run_says(other.err, "another sptune is measuring");
+    run_free(&other);
+    run_kill(&run, run.pid, SIGKILL);
+    run_end(&run);
+    run_free(&run);
+    run_nobody_left();
+    run_do(&run, "results forget @last");
+    run_expect(&run, 0);
+    run_free(&run);
+}
+
 /* Without --store and SPTUNE_STORE: the user's data directory, made when something is measured and not before. */
 static void test_default_place(void **state)
 {
@@ -296,7 +329,7 @@ int main(void)
         cmocka_unit_test(test_newer),       cmocka_unit_test(test_not_a_file),
         cmocka_unit_test(test_unreadable),  cmocka_unit_test(test_list_show_forget),
         cmocka_unit_test(test_wrong_words), cmocka_unit_test(test_default_place),
-        cmocka_unit_test(test_exports),
+        cmocka_unit_test(test_exports),     cmocka_unit_test(test_forget_while_measuring),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

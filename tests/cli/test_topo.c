@@ -106,6 +106,28 @@ static void test_picture(void **state)
     run_free(&run);
 }
 
+/* `sptune ... | head -1`: nobody reads on, and that is no failure. */
+static void test_closed_pipe(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"topo", "topo --json", "model llama-3-8b", "model list", "help", "help tune"};
+    int fds[2];
+    char path[64];
+    assert_int_equal(pipe(fds), 0);
+    close(fds[0]);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fds[1]);
+    run_stdout = path;
+    for (int i = 0; i < CHECK_COUNT(lines); i++) {
+        struct run run;
+        run_do(&run, "%s", lines[i]);
+        run_expect(&run, 0);
+        assert_string_equal(run.err, "");
+        run_free(&run);
+    }
+    run_stdout = NULL;
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +135,7 @@ int main(void)
         cmocka_unit_test(test_rank_orders_differ),
         cmocka_unit_test(test_screens_fit),
         cmocka_unit_test(test_picture),
+        cmocka_unit_test(test_closed_pipe),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

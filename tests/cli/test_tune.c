@@ -174,6 +174,12 @@ static void test_lists(void **state)
     run_fits(run.out, false);
     run_says(run.out, "512");
     run_free(&run);
+    run_do(&run, "tune --heads 4,4 --head-dim 32 --seq 256,256 --ranks 2 --device-memory 80GiB --out once " FAST);
+    run_expect(&run, 0); /* one cell, however often it is named */
+    run_says(run.out, "4/4 heads of 32 | seq 256");
+    run_says(run.out, " remembered)"); /* the runs above checked it */
+    run_says_not(run.out, "checked 0 of 0");
+    run_free(&run);
     run_do(&run, "tune --heads 5,7 --kv-heads 2,3 --seq 256,512 --ranks 2 --device-memory 80GiB " FAST);
     run_expect(&run, 2);
     assert_int_equal(run_lines(run.err), 1);
@@ -192,6 +198,10 @@ static void test_replay(void **state)
     json_decref(first);
     json_decref(again);
     struct run run;
+    run_do(&run, MODEL " --device-memory 80GiB --effort estimate --out again --replay store.db");
+    run_expect(&run, 0);
+    run_says(run.out, "replay: nothing measured or checked");
+    run_free(&run);
     run_do(&run, "tune --heads 4 --head-dim 64 --seq 64k --device-memory 80GiB --ranks 2 --replay store.db --json");
     run_expect(&run, 3); /* never measured */
     json_decref(run_json(&run, "error"));
@@ -235,12 +245,17 @@ static void test_explain(void **state)
     }
     temp_put(&run_temp, "other.json", "{\"schema\": \"sptune.topo/1\"}");
     temp_put(&run_temp, "broken.json", "{\"plan\": \n }");
+    temp_put(&run_temp, "bare.json", "{\"plan\": {}}");
+    temp_put(&run_temp, "null.json", "{\"plan\": \"a\\u0000b\"}");
     static const char *const wrong[][2] = {{"explain other.json", "this is no recommendation but 'sptune.topo/1'"},
                                            {"explain broken.json", "broken.json line 2"},
                                            {"explain nowhere.json", "nowhere.json"},
                                            {"explain sptune-out satets", "there is no term 'satets'"},
                                            {"explain sptune-out --why-not sp=x", "'x'"},
-                                           {"explain sptune-out --what-if colour=red", "does not know 'colour'"},
+                                           {"explain sptune-out --what-if colour=red", "--what-if: does not know 'colour'"},
+                                           {"explain sptune-out --why-not colour=red", "--why-not: does not know 'colour'"},
+                                           {"explain bare.json", "bare.json: this is no recommendation: it has no \"schema\""},
+                                           {"explain null.json", "a string with the character \\u0000 in it"},
                                            {"explain nobody", "no run is called 'nobody'"},
                                            {"explain .", "the directory that `tune` wrote"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
