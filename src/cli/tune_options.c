@@ -33,7 +33,8 @@ const struct opt tune_options[] = {
     {"loss", 0, OPT_VALUE, "LIST", "plain,tiled,fused or search [target's default]"},
     {"attention", 0, OPT_VALUE, "LIST", "attention classes of the target; `list` names them [all it has]"},
     {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [the target's]"},
-    {"device-memory", 0, OPT_VALUE, "SIZE", "memory of one planned device, 80GiB [what is free here]"},
+    {"device-memory", 0, OPT_VALUE, "SIZE",
+     "memory of a planned GPU (with --device cpu: of a rank), 80GiB [what is free here]"},
     {"host-memory", 0, OPT_VALUE, "SIZE", "memory of one planned host"},
     {"use-memory", 0, OPT_VALUE, "PCT", "share of free memory that measuring may take [50%]"},
     {"objective", 0, OPT_VALUE, "WORD", "tokens-per-gpu or step-time [tokens-per-gpu]"},
@@ -347,7 +348,14 @@ static enum status read_memory(struct cli *cli, const char *name, int64_t *out_b
     return HINT(WHERE(FAIL(STATUS_USAGE, "%.60s is no memory at all", text), "%s", option), "as in 80GiB");
 }
 
-static enum status read_limits(struct cli *cli, struct request *out)
+/* A limit given by hand is that of the planned machine's devices: GPUs, unless --device cpu says otherwise. */
+static enum dev_kind planned_device(struct cli *cli, const struct tune_order *order)
+{
+    bool cpu = strcmp(order->device_word, "cpu") == 0;
+    return opt_given(&cli->opts, "device-memory") && !cpu ? DEV_CUDA : order->device;
+}
+
+static enum status read_limits(struct cli *cli, const struct tune_order *order, struct request *out)
 {
     static const char *const objectives[] = {"tokens-per-gpu", "step-time"};
     const char *use = opt_value(&cli->opts, "use-memory");
@@ -355,6 +363,9 @@ static enum status read_limits(struct cli *cli, struct request *out)
     TRY(read_memory(cli, "device-memory", &out->device_memory_bytes));
     if (opt_given(&cli->opts, "device-memory"))
         text_print(out->device_memory_from, sizeof out->device_memory_from, "--device-memory");
+    out->planned = planned_device(cli, order);
+    if (out->planned != order->device)
+        request_assume(out, "planned_device", dev_kind_name(out->planned), "--device-memory");
     TRY(read_memory(cli, "host-memory", &out->host_memory_bytes));
     if (use != NULL)
         TRY(units_parse_percent(use, "--use-memory", &out->use_memory));
@@ -396,6 +407,6 @@ enum status tune_request(struct cli *cli, const struct tune_order *order, int ce
         TRY(problem_set_docs(&out->problem, docs));
     TRY(read_search(cli, out));
     TRY(read_batch(cli, seq, &out->global_batch_tokens));
-    TRY(read_limits(cli, out));
+    TRY(read_limits(cli, order, out));
     return request_complete(out);
 }

@@ -52,7 +52,7 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
     row->lost = row->verdict = judge(build, &row->plan, verdict);
     if (!verdict_ok(&row->verdict))
         return STATUS_OK;
-    work_memory(&r->model, build->problem, &row->plan, r->target, &row->memory);
+    work_memory_on(&r->model, build->problem, &row->plan, r->target, r->planned, &row->memory);
     row->fit = fit_of(r, &row->memory);
     return STATUS_OK;
 }

@@ -129,6 +129,17 @@ static enum status docs_read(const json_t *o, struct problem *p)
     return STATUS_OK;
 }
 
+/* "planned_device", or where an older sptune wrote none "device". */
+static enum status planned_read(const json_t *o, enum dev_kind *out)
+{
+    const char *key = json_object_get(o, "planned_device") != NULL ? "planned_device" : "device", *name = "";
+    TRY(get_text(o, key, &name));
+    for (*out = DEV_CPU; *out <= DEV_CUDA; ++*out)
+        if (strcmp(name, dev_kind_name(*out)) == 0)
+            return STATUS_OK;
+    return WHERE(FAIL(STATUS_USAGE, "\"%s\" is '%.40s', which this sptune does not know", key, name), "%s", where);
+}
+
 static enum status problem_read(const json_t *root, struct explain_document *out)
 {
     struct problem *p = &out->problem;
@@ -153,6 +164,7 @@ static enum status problem_read(const json_t *root, struct explain_document *out
     TRY(get_int(o, "direction", 1, &direction));
     p->direction = direction & PROBLEM_BOTH ? (enum problem_direction)(direction & PROBLEM_BOTH) : PROBLEM_BOTH;
     TRY(get_int(o, "world", 1, &p->world));
+    TRY(planned_read(o, &out->planned));
     TRY(get_int(o, "ranks", 1, &out->ranks));
     TRY(get_int(o, "ranks_per_host", 1, &out->ranks_per_host));
     TRY(get_count(o, "global_batch_tokens", 0, count_max, &out->global_batch_tokens));

@@ -91,7 +91,7 @@ static void memory_of(const struct explain_document *d, const struct explain_can
 {
     struct problem problem;
     explain_problem(d, &c->plan, &problem);
-    work_memory(&d->model, &problem, &c->plan, d->target, out);
+    work_memory_on(&d->model, &problem, &c->plan, d->target, d->planned, out);
 }
 
 static void memory_term(const struct explain_document *d, const struct explain_candidate *c, int index,

@@ -101,6 +101,7 @@ static json_t *problem_fields(const struct request *r)
     set_int(o, "ranks", r->ranks);
     set_int(o, "ranks_per_host", r->ranks_per_host);
     set_text(o, "device", dev_kind_name(r->dev));
+    set_text(o, "planned_device", dev_kind_name(r->planned));
     set_int(o, "global_batch_tokens", r->global_batch_tokens);
     set_int(o, "device_memory_bytes", r->device_memory_bytes);
     set_text(o, "device_memory_from", r->device_memory_from);

@@ -204,7 +204,7 @@ static void memory(const struct recommendation *rec, struct text *out)
     }
     if (r->host_memory_bytes > 0)
         text_print(of_host, sizeof of_host, " of %s", units_format_bytes((double)r->host_memory_bytes, host_limit));
-    line(out, "%s  %s of %s: %s; peak at %s:%s GiB | host %s%s", r->dev == DEV_CPU ? "MEM" : "GPU",
+    line(out, "%s  %s of %s: %s; peak at %s:%s GiB | host %s%s", r->planned == DEV_CPU ? "MEM" : "GPU",
          units_format_bytes((double)m->peak_bytes, peak), units_format_bytes((double)r->device_memory_bytes, limit),
          says[rec->verdict], m->peak_at, text_get(&terms),
          units_format_bytes((double)m->host_bytes * (r->host_memory_bytes > 0 ? r->ranks_per_host : 1), host), of_host);

@@ -24,7 +24,8 @@ struct request {
     struct model model;
     const struct target *target;
     const struct topo *topo; /* borrowed; of the machine measured */
-    enum dev_kind dev;
+    enum dev_kind dev;      /* what is measured */
+    enum dev_kind planned;  /* what the job will run on: device_memory_bytes is one's, and holds its context */
     struct problem problem; /* of one (heads, seq) cell: dtype, docs, world = W */
     bool sp_fixed;          /* --sp with one value: S % P != 0 is refused */
     int ranks;              /* processes measured here */

@@ -35,6 +35,11 @@ static int64_t peak_of(json_t *document, int sp)
     return 0;
 }
 
+static const char *planned(json_t *document)
+{
+    return json_string_value(json_object_get(json_object_get(document, "problem"), "planned_device"));
+}
+
 /* Of 2 processes; with one sequence a step only sp 2 will do, and so with a memory that sp 1 exceeds. */
 static void test_sizes(void **state)
 {
@@ -52,6 +57,12 @@ static void test_sizes(void **state)
     json_t *memory = recommend(line, 0);
     assert_int_equal(size_of(memory, "sp_size"), 2);
     assert_string_equal(json_string_value(json_object_get(memory, "verdict")), "fits");
+    /* a limit given by hand is a GPU's, whose context is larger than a process's */
+    json_t *ranks = recommend(MODEL " --device-memory 80GiB --device cpu " FAST, 0);
+    assert_string_equal(planned(any), "cuda");
+    assert_string_equal(planned(ranks), "cpu");
+    assert_true(peak_of(ranks, 1) < peak1 && peak_of(ranks, 2) < peak2);
+    json_decref(ranks);
     json_decref(any);
     json_decref(batch);
     json_decref(memory);

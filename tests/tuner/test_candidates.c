@@ -130,6 +130,19 @@ static void test_accumulate(void **state)
 }
 
 /* A host too small for what is offloaded to it is no fit, however empty the device, and the text says host. */
+/* Measured on CPU ranks, planned for GPUs: the peak holds a GPU's context. */
+static void test_planned_device(void **state)
+{
+    (void)state;
+    const struct target_memory *memory = &request.target->memory;
+    build();
+    int64_t cpu = all.rows[0].memory.peak_bytes;
+    candidates_free(&all);
+    request.planned = DEV_CUDA;
+    CHECK_OK(candidates_build(&request, &all));
+    assert_int_equal(all.rows[0].memory.peak_bytes - cpu, memory->context_bytes - memory->context_cpu_bytes);
+}
+
 static void test_host_memory(void **state)
 {
     char fill[96];
@@ -371,12 +384,25 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_refused_documents),    CASE(test_refused_class),         CASE(test_refused_batch),
-        CASE(test_refused_sp),           CASE(test_refused_target),        CASE(test_refused_briefly),
-        CASE(test_accumulate),           CASE(test_host_memory),           CASE(test_fastest_wins),
-        CASE(test_tie_smaller_sp),       CASE(test_tie_is_not_transitive), CASE(test_no_tie),
-        CASE(test_estimate_wins_no_tie), CASE(test_equal_sp_less_memory),  CASE(test_fit_classes),
-        CASE(test_tie_within_a_class),   CASE(test_tokens_objective),      CASE(test_nothing_priced),
+        CASE(test_refused_documents),
+        CASE(test_refused_class),
+        CASE(test_refused_batch),
+        CASE(test_refused_sp),
+        CASE(test_refused_target),
+        CASE(test_refused_briefly),
+        CASE(test_accumulate),
+        CASE(test_host_memory),
+        CASE(test_planned_device),
+        CASE(test_fastest_wins),
+        CASE(test_tie_smaller_sp),
+        CASE(test_tie_is_not_transitive),
+        CASE(test_no_tie),
+        CASE(test_estimate_wins_no_tie),
+        CASE(test_equal_sp_less_memory),
+        CASE(test_fit_classes),
+        CASE(test_tie_within_a_class),
+        CASE(test_tokens_objective),
+        CASE(test_nothing_priced),
         CASE(test_reason_of_a_gap),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -125,6 +125,30 @@ static void test_memory_terms(void **state)
     SAYS(f, TERM("memory"), "* logits", "* live at the peak", "80 %");
 }
 
+/* The context is that of the device that the document was made for, also where it is decided again. */
+static void test_planned_device(void **state)
+{
+    struct fixture *f = *state;
+    const struct explain_options change = WHAT_IF("loss=tiled");
+    const struct target_memory *memory = &f->rec.request.target->memory;
+    int64_t peak[2];
+    for (int kind = DEV_CPU; kind <= DEV_CUDA; kind++) {
+        f->rec.request.planned = (enum dev_kind)kind;
+        make_document(f);
+        json_t *body = explain_to_json(f->document, &change);
+        peak[kind] = (int64_t)number(json_object_get(body, "after"), "peak_bytes");
+        json_decref(body);
+        SAYS(f, TERM("context"), kind == DEV_CPU ? "process, libraries" : "device context");
+    }
+    assert_int_equal(peak[DEV_CUDA] - peak[DEV_CPU], memory->context_bytes - memory->context_cpu_bytes);
+    json_t *problem = json_object_get(f->document, "problem");
+    json_object_set_new(problem, "planned_device", json_string("abacus"));
+    char *text = NULL;
+    CHECK_FAILS(STATUS_USAGE, "abacus", ask(f, TERM("context"), &text));
+    json_object_del(problem, "planned_device"); /* as older documents are: the device that was measured */
+    SAYS(f, TERM("context"), "process, libraries");
+}
+
 static void test_parts(void **state)
 {
     struct fixture *f = *state;
@@ -444,13 +468,21 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
     const struct CMUnitTest tests[] = {
-        TEST(test_whole),          TEST(test_memory_terms),
-        TEST(test_parts),          TEST(test_fields_and_assumptions),
-        TEST(test_unknown_words),  TEST(test_why_not),
-        TEST(test_what_if_loss),   TEST(test_what_if_checkpointing),
-        TEST(test_what_if_memory), TEST(test_what_if_batch),
-        TEST(test_tied_stays),     TEST(test_foreign_documents),
-        TEST(test_nothing_legal),  TEST(test_control_characters),
+        TEST(test_whole),
+        TEST(test_memory_terms),
+        TEST(test_planned_device),
+        TEST(test_parts),
+        TEST(test_fields_and_assumptions),
+        TEST(test_unknown_words),
+        TEST(test_why_not),
+        TEST(test_what_if_loss),
+        TEST(test_what_if_checkpointing),
+        TEST(test_what_if_memory),
+        TEST(test_what_if_batch),
+        TEST(test_tied_stays),
+        TEST(test_foreign_documents),
+        TEST(test_nothing_legal),
+        TEST(test_control_characters),
         TEST(test_mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
