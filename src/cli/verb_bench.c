@@ -7,7 +7,7 @@
 #include "cli/ranks.h"
 #include "cli/samples.h"
 #include "cli/session.h"
-#include "cli/sweep.h"
+#include "cli/worklist.h"
 #include "kernels/attention.h"
 #include "results/export.h"
 #include "sp/exchange.h"
@@ -41,6 +41,7 @@ struct progress_page {
 
 struct order {
     const char *subject;
+    const struct suite *suite; /* NULL: the subject's own lists */
     int64_t *ranks;  /* list */
     int nranks, job; /* which of them runs now */
     struct progress_page *page;
@@ -88,15 +89,16 @@ static enum status print_row(struct cli *cli, const struct sample *sample)
     return status;
 }
 
+/* Cell i of the sweep, when `left` cells, this one included, have to share what is left of the budget. */
 static enum status measure_cell(struct ranks *ranks, struct bench_session *session, const struct sweep *sweep, int i,
-                                struct order *order)
+                                int left, struct order *order)
 {
     struct bench_case cases[BENCH_CASES_MAX];
     struct sample samples[BENCH_CASES_MAX];
     TRY(sweep_cell(sweep, i, cases));
     struct bench_options options = order->options;
     int64_t left_us = (order->page->deadline_ns - clock_ns()) / 1000;
-    options.budget_us = left_us > 0 ? left_us / (sweep->cells - i) : 0;
+    options.budget_us = left_us > 0 ? left_us / left : 0;
     TRY(bench_measure(session, cases, sweep->variants, &options, samples, NULL));
     enum status status = STATUS_OK;
     for (int v = 0; v < sweep->variants; v++) {
@@ -132,59 +134,75 @@ static void add_way(struct ways *ways, const struct bench_case *c, const struct 
         ways->plans[ways->n++] = c->plan;
 }
 
-static enum status check_ways(struct bench_session *session, const struct sweep *sweep, uint64_t seed,
-                              struct ways *ways)
+static bool computes(const char *subject)
+{
+    static const char *const with_plans[] = {"exchange", "attention", "layer"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(with_plans[i], subject) == 0)
+            return true;
+    return false; /* copies, collectives and products are verified as they are timed */
+}
+
+static enum status find_ways(const struct bench_session *session, const struct worklist *work, struct ways *ways)
 {
     struct bench_case cases[BENCH_CASES_MAX];
-    for (int i = 0; i < sweep->cells; i++) {
-        TRY(sweep_cell(sweep, i, cases));
-        for (int v = 0; v < sweep->variants; v++)
-            add_way(ways, &cases[v], session->env);
+    for (int w = 0; w < work->n; w++) {
+        const struct sweep *sweep = &work->sweeps[w];
+        for (int i = 0; i < sweep->cells && computes(sweep->base.subject); i++) {
+            TRY(sweep_cell(sweep, i, cases));
+            for (int v = 0; v < sweep->variants; v++)
+                add_way(ways, &cases[v], session->env);
+        }
     }
-    for (int i = 0; i < ways->n; i++) {
-        struct check_report report = {0};
-        enum status status = check_before(session, seed, &ways->plans[i], &report);
-        check_report_free(&report);
-        TRY(status);
-    }
-    session->checked = true;
     return STATUS_OK;
 }
 
-static enum status check_first(struct bench_session *session, const struct sweep *sweep, uint64_t seed)
+static enum status check_first(struct bench_session *session, const struct worklist *work, uint64_t seed)
 {
-    static const char *const with_plans[] = {"exchange", "attention", "layer"};
-    const char *subject = sweep->base.subject;
-    bool planned = false;
-    for (int i = 0; i < 3; i++)
-        planned = planned || strcmp(with_plans[i], subject) == 0;
-    if (!planned)
-        return STATUS_OK; /* copies, collectives and products are verified as they are timed */
     struct ways *ways = calloc(1, sizeof *ways);
     if (ways == NULL)
         return FAIL(STATUS_NOMEM, "no memory for what is to be checked");
-    enum status status = check_ways(session, sweep, seed, ways);
+    enum status status = find_ways(session, work, ways);
+    for (int i = 0; i < ways->n && status == STATUS_OK; i++) {
+        struct check_report report = {0};
+        status = check_before(session, seed, &ways->plans[i], &report);
+        check_report_free(&report);
+    }
+    session->checked = status == STATUS_OK && ways->n > 0;
     free(ways);
     return status;
+}
+
+/* done: cells of the sweeps before this one. */
+static enum status measure_sweep(struct ranks *ranks, struct bench_session *session, const struct worklist *work,
+                                 const struct sweep *sweep, int done, struct order *order)
+{
+    for (int i = 0; i < sweep->cells; i++) {
+        char cell[96], label[128];
+        text_print(label, sizeof label, "%s%s%s", order->suite != NULL ? sweep->base.subject : "",
+                   order->suite != NULL ? " " : "", sweep_label(sweep, i, cell));
+        if (done + i > 0)
+            progress_step(done + i, label, -1);
+        TRY(interrupt_status());
+        TRY(measure_cell(ranks, session, sweep, i, work->cells - done - i, order));
+    }
+    return STATUS_OK;
 }
 
 static enum status measure(struct ranks *ranks, struct bench_session *session, struct order *order)
 {
     struct cli *cli = ranks->cli;
-    struct sweep sweep;
-    TRY(sweep_open(cli, order->subject, (int)order->ranks[order->job], &sweep));
-    enum status status = check_first(session, &sweep, cli->seed);
-    progress_begin(order->subject, sweep.cells);
-    for (int i = 0; i < sweep.cells && status == STATUS_OK; i++) {
-        char label[96];
-        if (i > 0)
-            progress_step(i, sweep_label(&sweep, i, label), -1);
-        status = interrupt_status();
-        if (status == STATUS_OK)
-            status = measure_cell(ranks, session, &sweep, i, order);
+    struct worklist work;
+    int done = 0;
+    TRY(worklist_open(cli, order->subject, order->suite, (int)order->ranks[order->job], &work));
+    enum status status = check_first(session, &work, cli->seed);
+    progress_begin(order->suite != NULL ? order->suite->name : order->subject, work.cells);
+    for (int w = 0; w < work.n && status == STATUS_OK; w++) {
+        status = measure_sweep(ranks, session, &work, &work.sweeps[w], done, order);
+        done += work.sweeps[w].cells;
     }
     progress_end();
-    sweep_close(&sweep);
+    worklist_close(&work);
     return status == STATUS_OK ? interrupt_status() : status;
 }
 
@@ -217,7 +235,8 @@ static enum status finish(struct ranks *ranks, struct bench_session *session, co
 {
     struct samples samples = {0};
     char title[64];
-    text_print(title, sizeof title, "bench %s", order->subject);
+    text_print(title, sizeof title, "bench %s%s%s", order->subject, order->suite != NULL ? " " : "",
+               order->suite != NULL ? order->suite->name : "");
     if (how != STATUS_OK)
         log_warn("interrupted: these are the rows measured so far; the same command with --resume goes on");
     TRY(samples_of_run(session->store, session->run, &samples));
@@ -253,14 +272,7 @@ static enum status read_order(struct cli *cli, const struct topo *topo, struct o
     static const char *const efforts[] = {"quick", "normal", "full"};
     int effort = 0;
     int64_t samples = 0, warmup = -1;
-    out->subject = cli->opts.args[0];
-    if (bench_subject_find(out->subject) == NULL) {
-        const char *names[16];
-        size_t n = 0;
-        for (; n < 16 && bench_subjects[n] != NULL; n++)
-            names[n] = bench_subjects[n]->name;
-        return opt_unknown("bench SUBJECT", out->subject, names, n);
-    }
+    TRY(worklist_subject(cli, &out->subject, &out->suite));
     TRY(opt_word(&cli->opts, "effort", efforts, 3, 0, &effort));
     bench_options_effort(efforts[effort], &out->options);
     TRY(opt_count(&cli->opts, "samples", 10, 1000000, out->options.samples_max, &samples));
@@ -273,7 +285,7 @@ static enum status read_order(struct cli *cli, const struct topo *topo, struct o
     return ranks_list(cli, topo, &out->ranks, &out->nranks);
 }
 
-/* `--exchange list`, `--attention list`: the tables, and nothing is measured. */
+/* `--exchange list`, `--attention list`, `--suite list`: the tables, and nothing is measured. */
 static enum status list_plugins(struct cli *cli, bool *listed)
 {
     enum { ITEMS = 32 };
@@ -281,6 +293,10 @@ static enum status list_plugins(struct cli *cli, bool *listed)
     char about[ITEMS][64];
     int n = 0;
     const char *exchange = opt_value(&cli->opts, "exchange"), *attention = opt_value(&cli->opts, "attention");
+    const char *suite = opt_value(&cli->opts, "suite");
+    *listed = true;
+    if (suite != NULL && strcmp(suite, "list") == 0)
+        return worklist_print_suites(cli);
     if (exchange != NULL && strcmp(exchange, "list") == 0) {
         for (; n < ITEMS && exchanges[n] != NULL; n++)
             items[n] = (struct cli_item){exchanges[n]->name, exchanges[n]->about};
@@ -301,13 +317,13 @@ static enum status read_lists(struct cli *cli, const struct order *order, bool j
 {
     *legal = !judged;
     for (int job = 0; job < order->nranks; job++) {
-        struct sweep sweep;
-        bool any = false;
-        TRY(sweep_open(cli, order->subject, (int)order->ranks[job], &sweep));
-        enum status status = *legal ? STATUS_OK : sweep_legal(&sweep, &any);
-        sweep_close(&sweep);
+        struct worklist work;
+        TRY(worklist_open(cli, order->subject, order->suite, (int)order->ranks[job], &work));
+        enum status status = STATUS_OK;
+        for (int w = 0; w < work.n && status == STATUS_OK && !*legal; w++)
+            status = sweep_legal(&work.sweeps[w], legal);
+        worklist_close(&work);
         TRY(status);
-        *legal = *legal || any;
     }
     return STATUS_OK;
 }
@@ -354,18 +370,18 @@ static enum status run(struct cli *cli)
     return status;
 }
 
-static const struct opt *const tables[] = {sweep_options, own_options, NULL};
+static const struct opt *const tables[] = {sweep_options, worklist_options, own_options, NULL};
 
 const struct verb verb_bench = {
     .name = "bench",
-    .usage = "link|collective|exchange|attention|gemm|layer [lists]",
-    .about = "time one part: link, collective, exchange, attention, gemm or layer; sweeping lists",
+    .usage = "link|collective|exchange|attention|gemm|layer [lists], or suite [NAME]",
+    .about = "time one part: link, collective, exchange, attention, gemm or layer; sweeping lists; or a suite",
     .help = "Lists and ranges (1k..64k*2) sweep their product. Every row is checked, measured as docs/measurement.md "
-            "says, and kept "
-            "in the store as it is measured.",
+            "says, and kept in the store as it is measured. A suite is a named list of rows, the same in every run, so "
+            "that runs compare row by row.",
     .ranks = true,
     .tables = tables,
     .min_args = 1,
-    .max_args = 1,
+    .max_args = 2,
     .run = run,
 };

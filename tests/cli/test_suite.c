@@ -1,0 +1,118 @@
+/* cli/test_suite.c -- `bench suite`: its rows are the same in every run, whole, interrupted or cut short. Two ranks are oversubscribed
+ * here (run.h). */
+#include "cli/run.h"
+
+#include <signal.h>
+
+enum { ROWS = 39 };
+
+static void test_list(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"ci link", "ci collective", "ci exchange", "ci attention", "ci gemm", "ci layer",
+                                        "packed-separate,direct"};
+    struct run run;
+    run_do(&run, "bench suite --suite list");
+    run_expect(&run, 0);
+    for (int i = 0; i < CHECK_COUNT(words); i++)
+        run_says(run.out, words[i]);
+    run_fits(run.out, true);
+    run_free(&run);
+    run_do(&run, "bench suite --suite list --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "list");
+    assert_int_equal(json_array_size(json_object_get(document, "items")), 7);
+    json_decref(document);
+    run_free(&run);
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    static const char *const lines[][2] = {
+        {"bench suite cj", "did you mean ci?"},
+        {"bench suite --suite nothing", "bench suite does not know 'nothing'"},
+        {"bench suite ci --suite cj", "contradict each other"},
+        {"bench suite ci --seq 4k", "bench suite ci has no --seq: its lists are fixed"},
+        {"bench suite --docs fixed:8", "has no --docs"},
+        {"bench gemm ci", "unexpected argument 'ci'"},
+        {"bench gemm --suite ci", "bench gemm has no --suite"},
+        {"bench suit", "did you mean suite?"},
+        {"bench suite ci more", "unexpected argument 'more'"},
+    };
+    for (int i = 0; i < CHECK_COUNT(lines); i++) {
+        struct run run;
+        run_do(&run, "%s", lines[i][0]);
+        run_expect(&run, 2);
+        run_says(run.err, lines[i][1]);
+        run_free(&run);
+    }
+}
+
+/* The keys of a document's rows, each once; *ok counts rows that are. A new reference. */
+static json_t *keys_of(const struct run *run, int *ok)
+{
+    json_t *document = run_json(run, "samples"), *keys = json_object(), *row;
+    size_t at;
+    *ok = 0;
+    json_array_foreach(json_object_get(document, "samples"), at, row)
+    {
+        char *text = json_dumps(json_object_get(row, "key"), JSON_SORT_KEYS);
+        assert_non_null(text);
+        if (json_object_get(keys, text) != NULL)
+            fail_msg("twice: %s", text);
+        json_object_set_new(keys, text, json_true());
+        const char *outcome = json_string_value(json_object_get(row, "outcome"));
+        *ok += strcmp(outcome, "ok") == 0;
+        if (strcmp(outcome, "failed") == 0)
+            fail_msg("%s: %s", text, json_string_value(json_object_get(row, "why")));
+        free(text);
+    }
+    json_decref(document);
+    return keys;
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    static const char line[] = "bench suite ci --ranks 2 --samples 10 --progress none";
+    struct run run;
+    int ok, before;
+    run_begin(&run, "%s --budget 100s --jsonl --name whole", line);
+    assert_true(run_wait(&run, 1, "\n", 4));
+    run_kill(&run, run.pid, SIGINT);
+    run_end(&run);
+    run_expect(&run, 130);
+    run_free(&run);
+    run_do(&run, "results show whole --json");
+    run_expect(&run, 0);
+    json_decref(keys_of(&run, &before));
+    assert_true(before >= 4 && before < ROWS);
+    run_free(&run);
+    run_do(&run, "%s --budget 2s --json --resume", line);
+    run_expect(&run, 0);
+    run_says_not(run.err, "nothing to resume");
+    json_t *whole = keys_of(&run, &ok);
+    assert_int_equal(json_object_size(whole), ROWS);
+    assert_true(ok >= before);
+    run_free(&run);
+    run_do(&run, "%s --budget 1s --json", line); /* waived rows, which had no time, keep their keys */
+    if (run.code != 3)
+        run_expect(&run, 0);
+    json_t *again = keys_of(&run, &ok);
+    assert_true(json_equal(whole, again));
+    run_free(&run);
+    json_decref(again);
+    json_decref(whole);
+    run_nothing_left();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_resume),
+    };
+    return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
+}
