@@ -1,31 +1,15 @@
 /* bench/rotation.c -- hot or cold. */
 #include "bench/rotation.h"
 
+#include "base/cache.h"
 #include "base/mem.h"
 #include "bench/group.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 enum { COPIES_MAX = 4096 };
 
-/* Of CPU 0, from sysfs ("32768K"), else from the C library; a machine that tells neither is taken to have 32 MiB. */
 int64_t rotation_cache_bytes(void)
 {
-    static const char *const files[] = {"/sys/devices/system/cpu/cpu0/cache/index3/size",
-                                        "/sys/devices/system/cpu/cpu0/cache/index2/size"};
-    long long kib = 0;
-    for (int i = 0; i < 2 && kib <= 0; i++) {
-        FILE *file = fopen(files[i], "r");
-        if (file != NULL && fscanf(file, "%lld", &kib) != 1)
-            kib = 0;
-        if (file != NULL)
-            fclose(file);
-    }
-    if (kib > 0)
-        return kib * 1024;
-    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return bytes > 0 ? bytes : (int64_t)32 * 1024 * 1024;
+    return cache_bytes();
 }
 
 enum status rotation_open(struct bench_env *env, enum bench_buffers buffers, int64_t bytes, struct rotation *out)

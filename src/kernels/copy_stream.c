@@ -1,10 +1,12 @@
 /* kernels/copy_stream.c -- rows copied by non-temporal stores, whole cache lines at a time.
  *
  * A bypassing store of part of a line costs as much as one of the whole line, so what lies before the first whole line
- * of a row and behind the last one is stored normally, and rows shorter than SHORT_BYTES are left to copy_run. One
+ * of a row and behind the last one is stored normally, and rows shorter than SHORT_BYTES are left to copy_rows. One
  * Zen 3 core, rows of 4 KiB into memory that another core has just read: 6 GB/s by ordinary stores, 15 by these.
  */
 #include "kernels/copy_stream.h"
+
+#include "kernels/copy_rows.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,30 +60,42 @@ static void job_run(const struct copy_job *job, stream_lines *lines)
         }
 }
 
-/* What copy_run would refuse or skip is its own business. */
-static bool streams(const struct copy_job *job)
+void copy_rows_stream(const struct copy_job *job)
 {
-    return job->row_bytes >= SHORT_BYTES && job->src != NULL && job->dst != NULL && job->n[0] > 0 && job->n[1] > 0 &&
-           job->n[2] > 0;
+    struct copy_job merged = copy_rows_merge(*job);
+    if (merged.row_bytes < SHORT_BYTES || merged.n[2] == 0)
+        copy_rows(job);
+    else
+        job_run(&merged, __builtin_cpu_supports("avx2") ? lines_avx2 : lines_sse2);
+}
+
+void copy_rows_fence(void)
+{
+    _mm_sfence(); /* these stores are not ordered with others by themselves */
+}
+#else
+void copy_rows_stream(const struct copy_job *job)
+{
+    copy_rows(job);
+}
+
+void copy_rows_fence(void)
+{
+}
+#endif
+
+static void rows_stream(const struct copy_job *job)
+{
+    copy_rows_stream(job);
+    copy_rows_fence();
 }
 
 enum status copy_stream_run(enum dev_kind dev, const struct copy_job *jobs, int njobs, struct dev_queue *queue)
 {
-    stream_lines *lines = __builtin_cpu_supports("avx2") ? lines_avx2 : lines_sse2;
-    if (dev != DEV_CPU || njobs < 0 || jobs == NULL)
-        return copy_run(dev, jobs, njobs, queue);
-    for (int i = 0; i < njobs; i++) {
-        if (streams(&jobs[i]))
-            job_run(&jobs[i], lines);
-        else
-            TRY(copy_run(dev, &jobs[i], 1, queue));
-    }
-    _mm_sfence(); /* these stores are not ordered with others by themselves */
+    int64_t bytes = 0;
+    if (dev != DEV_CPU)
+        return copy_run(dev, jobs, njobs, queue); /* which says that there is none */
+    TRY(copy_rows_check("copy", jobs, njobs, &bytes));
+    copy_rows_share(jobs, njobs, bytes, queue, rows_stream);
     return STATUS_OK;
 }
-#else
-enum status copy_stream_run(enum dev_kind dev, const struct copy_job *jobs, int njobs, struct dev_queue *queue)
-{
-    return copy_run(dev, jobs, njobs, queue);
-}
-#endif
