@@ -14,10 +14,11 @@ class Unmeasured(Exception):
 class Sptune:
     """The program, with a store of its own, so that what it checked once is remembered from process to process."""
 
-    def __init__(self, program, disturbed=False):
+    def __init__(self, program, disturbed=False, budget="120s"):
         self.program = program
         self.disturbed = disturbed  # take rows that were waived because the machine was not quiet
         self.took_disturbed = False
+        self.budget = budget  # of one process, most of it for disturbances
         self.folder = tempfile.mkdtemp(prefix="sptune-figures-")
         self.version = ""
         self.exchanges = self._text("bench", "exchange", "--exchange", "list")
@@ -46,7 +47,7 @@ class Sptune:
     def rows(self, samples, subject, **options):
         """{(key field values as text)...: row}: the rows of one process; Unmeasured when one has no samples."""
         words = self.command(subject, **options)[1:]
-        words += ["--samples", str(samples), "--effort", "full", "--warmup", "3", "--budget", "120s"]
+        words += ["--samples", str(samples), "--effort", "full", "--warmup", "3", "--budget", self.budget]
         words += ["--json", "--quiet", "--progress", "none", "--store", os.path.join(self.folder, "store.db")]
         done = subprocess.run([self.program, *words], capture_output=True, text=True, timeout=600)
         try:

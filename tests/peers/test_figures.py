@@ -12,6 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "scripts", "figures.d"))
 
 import figure  # noqa: E402
+import figure_ucx  # noqa: E402
 import ours  # noqa: E402
 import paired  # noqa: E402
 import record  # noqa: E402
@@ -172,6 +173,18 @@ case "$*" in
        "key": {"exchange": "packed"}, "versions": {"sptune": "abc"}}]}'; exit 3 ;;
 esac
 """
+
+
+class Perftest(unittest.TestCase):
+    TEXT = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw\n 100,0.281,26.5,26.625,2349.59,2349.59\n"
+
+    def test_its_csv(self):
+        self.assertEqual(figure_ucx.read(self.TEXT), 26.625)
+        self.assertEqual(figure_ucx.read(self.TEXT + " 200,0.2,26,27.5,2,2\n"), 27.5)
+
+    def test_not_its_csv(self):
+        for text in ("", "connection refused", self.TEXT.splitlines()[0]):
+            self.assertRaises(ours.Unmeasured, figure_ucx.read, text)
 
 
 class Ours(unittest.TestCase):
