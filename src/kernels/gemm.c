@@ -5,6 +5,11 @@
  * MiB) and sgemm adds their product to C. A whole block is 2 * 4096 * 4096 * 512 = 17 GFLOP for 4.2 M widened elements:
  * at 100 GFLOP/s and 1 ns per element widening takes 2.4 % of the time; C is read and written once per slice, 8 bytes
  * for 1024 FLOP.
+ *
+ * Threads are those of the queue: each computes a tile of C, by a call of its own to an OpenBLAS that uses one. OpenBLAS's own threads
+ * would be as many as the machine has CPUs in every rank (it starts its whole pool on first use), wait for work at full load, and be
+ * a second set beside those of attention. What tiles cost: an operand is packed once per tile that needs it; with a grid of r x c tiles
+ * (m / r + n / c) * k elements per thread, which the grid keeps small.
  */
 #include "kernels/gemm.h"
 
@@ -88,39 +93,119 @@ static enum status gemm_check(enum dev_kind dev, const struct gemm_shape *shape,
     return STATUS_OK;
 }
 
-/* [rows][cols] of a row-major matrix, from (row, col) on, to fp32 without gaps. */
-static void widen(enum dtype dtype, const void *matrix, int64_t stride, int64_t row, int64_t col, int64_t rows,
-                  int64_t cols, float *out)
+/* ---- one product of fp32 matrices, on tiles of C ---- */
+
+struct product {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const float *a, *b;
+    int64_t a_step, b_step; /* elements between rows as they lie */
+    float beta, *c;
+    int64_t c_step;
+    int64_t rows, cols; /* the grid */
+};
+
+/* Where part i of n equal ones begins, in whole vectors. */
+static int64_t part_at(int64_t whole, int64_t n, int64_t i)
 {
-    for (int64_t i = 0; i < rows; i++)
-        dtype_load(dtype, (const char *)matrix + ((row + i) * stride + col) * dtype_bytes(dtype), out + i * cols, cols);
+    enum { STEP = 16 };
+    int64_t steps = (whole + STEP - 1) / STEP;
+    return least((i * (steps / n) + least(i, steps % n)) * STEP, whole);
+}
+
+static void tile_task(void *arg, int64_t task, int thread)
+{
+    const struct product *p = arg;
+    int64_t i = part_at(p->m, p->rows, task / p->cols), m = part_at(p->m, p->rows, task / p->cols + 1) - i;
+    int64_t j = part_at(p->n, p->cols, task % p->cols), n = part_at(p->n, p->cols, task % p->cols + 1) - j;
+    (void)thread;
+    if (m > 0 && n > 0)
+        cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
+                    (int)m, (int)n, (int)p->k, 1.0f, p->a + (p->trans_a ? i : i * p->a_step), (int)p->a_step,
+                    p->b + (p->trans_b ? j * p->b_step : j), (int)p->b_step, p->beta, p->c + i * p->c_step + j,
+                    (int)p->c_step);
+}
+
+/* Of all ways to write the threads as rows x cols the one that packs least. */
+static void grid_pick(struct product *p, int threads)
+{
+    p->rows = 1;
+    p->cols = threads;
+    for (int rows = 2; rows <= threads; rows++)
+        if (threads % rows == 0 && p->m / rows + p->n / (threads / rows) < p->m / p->rows + p->n / p->cols) {
+            p->rows = rows;
+            p->cols = threads / rows;
+        }
+}
+
+static void product_run(struct product *p, struct dev_queue *queue)
+{
+    static const double least_flops = 4e6; /* less takes no longer than waking a thread */
+    int threads = dev_queue_threads(queue);
+    grid_pick(p, 2.0 * (double)p->m * (double)p->n * (double)p->k < least_flops ? 1 : threads);
+    dev_parallel(queue, p->rows * p->cols, tile_task, p);
+}
+
+/* ---- operands that are not fp32 ---- */
+
+/* [rows][cols] of a row-major matrix, from (row, col) on, to fp32 without gaps. */
+struct widening {
+    enum dtype dtype;
+    const void *matrix;
+    int64_t stride, row, col, rows, cols;
+    float *out;
+};
+
+enum { WIDEN_ROWS = 64 }; /* per task: 32 k elements of a slice, some 30 us */
+
+static void widen_task(void *arg, int64_t task, int thread)
+{
+    const struct widening *w = arg;
+    int64_t end = least((task + 1) * WIDEN_ROWS, w->rows);
+    (void)thread;
+    for (int64_t i = task * WIDEN_ROWS; i < end; i++)
+        dtype_load(w->dtype, (const char *)w->matrix + ((w->row + i) * w->stride + w->col) * dtype_bytes(w->dtype),
+                   w->out + i * w->cols, w->cols);
+}
+
+static void widen(struct widening w, struct dev_queue *queue)
+{
+    dev_parallel(w.rows * w.cols < 4 * WIDEN_ROWS * DEPTH ? NULL : queue, (w.rows + WIDEN_ROWS - 1) / WIDEN_ROWS,
+                 widen_task, &w);
 }
 
 /* One block of C, rows from i on and columns from j on. */
 static void block_run(const struct gemm_shape *shape, const void *a, const void *b, float *c, float *workspace,
-                      int64_t i, int64_t j)
+                      int64_t i, int64_t j, struct dev_queue *queue)
 {
     int64_t rows = least(shape->m - i, ROWS), cols = least(shape->n - j, COLS);
     for (int64_t t = 0; t < shape->k; t += DEPTH) {
         int64_t depth = least(shape->k - t, DEPTH);
         float *wide_a = workspace, *wide_b = workspace + rows * depth;
-        if (shape->trans_a)
-            widen(shape->dtype, a, shape->m, t, i, depth, rows, wide_a);
-        else
-            widen(shape->dtype, a, shape->k, i, t, rows, depth, wide_a);
-        if (shape->trans_b)
-            widen(shape->dtype, b, shape->k, j, t, cols, depth, wide_b);
-        else
-            widen(shape->dtype, b, shape->n, t, j, depth, cols, wide_b);
-        cblas_sgemm(CblasRowMajor, shape->trans_a ? CblasTrans : CblasNoTrans,
-                    shape->trans_b ? CblasTrans : CblasNoTrans, (int)rows, (int)cols, (int)depth, 1.0f, wide_a,
-                    (int)(shape->trans_a ? rows : depth), wide_b, (int)(shape->trans_b ? depth : cols),
-                    t == 0 ? 0.0f : 1.0f, c + i * shape->n + j, (int)shape->n);
+        widen(shape->trans_a ? (struct widening){shape->dtype, a, shape->m, t, i, depth, rows, wide_a}
+                             : (struct widening){shape->dtype, a, shape->k, i, t, rows, depth, wide_a},
+              queue);
+        widen(shape->trans_b ? (struct widening){shape->dtype, b, shape->k, j, t, cols, depth, wide_b}
+                             : (struct widening){shape->dtype, b, shape->n, t, j, depth, cols, wide_b},
+              queue);
+        product_run(&(struct product){.trans_a = shape->trans_a,
+                                      .trans_b = shape->trans_b,
+                                      .m = rows,
+                                      .n = cols,
+                                      .k = depth,
+                                      .a = wide_a,
+                                      .a_step = shape->trans_a ? rows : depth,
+                                      .b = wide_b,
+                                      .b_step = shape->trans_b ? depth : cols,
+                                      .beta = t == 0 ? 0.0f : 1.0f,
+                                      .c = c + i * shape->n + j,
+                                      .c_step = shape->n},
+                    queue);
     }
 }
 
 static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
-                       void *workspace)
+                       void *workspace, struct dev_queue *queue)
 {
     TRY(gemm_check(dev, shape, a, b, c, workspace));
     pthread_once(&threads_once, threads_default);
@@ -131,21 +216,28 @@ static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const 
         return STATUS_OK;
     }
     if (shape->dtype == DTYPE_FP32) {
-        cblas_sgemm(CblasRowMajor, shape->trans_a ? CblasTrans : CblasNoTrans,
-                    shape->trans_b ? CblasTrans : CblasNoTrans, (int)shape->m, (int)shape->n, (int)shape->k, 1.0f, a,
-                    (int)(shape->trans_a ? shape->m : shape->k), b, (int)(shape->trans_b ? shape->k : shape->n), 0.0f,
-                    c, (int)shape->n);
+        product_run(&(struct product){.trans_a = shape->trans_a,
+                                      .trans_b = shape->trans_b,
+                                      .m = shape->m,
+                                      .n = shape->n,
+                                      .k = shape->k,
+                                      .a = a,
+                                      .a_step = shape->trans_a ? shape->m : shape->k,
+                                      .b = b,
+                                      .b_step = shape->trans_b ? shape->k : shape->n,
+                                      .c = c,
+                                      .c_step = shape->n},
+                    queue);
         return STATUS_OK;
     }
     for (int64_t i = 0; i < shape->m; i += ROWS)
         for (int64_t j = 0; j < shape->n; j += COLS)
-            block_run(shape, a, b, c, workspace, i, j);
+            block_run(shape, a, b, c, workspace, i, j, queue);
     return STATUS_OK;
 }
 
 enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
                      void *workspace, struct dev_queue *queue)
 {
-    (void)queue;
-    return RANGE("gemm", run(dev, shape, a, b, c, workspace));
+    return RANGE("gemm", run(dev, shape, a, b, c, workspace, queue));
 }

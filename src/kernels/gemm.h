@@ -23,8 +23,10 @@ struct gemm_shape {
 size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape);
 enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
                      void *workspace, struct dev_queue *queue);
-/* What computes: "openblas 0.3.21 <core>". Threads per process are set to n once, before the first call. */
+/* What computes: "openblas 0.3.21 <core>". */
 const char *gemm_name(enum dev_kind dev);
+/* Threads of OpenBLAS itself, 1 unless set: they multiply with those of the queue. To be set before the first call, and 1 before ranks
+ * are forked. */
 void gemm_set_threads(int n);
 
 #endif

@@ -17,6 +17,8 @@ static void *random_matrix(struct rng *rng, enum dtype dtype, int64_t elems)
     return out;
 }
 
+static struct dev_queue *on_queue; /* NULL: one thread */
+
 /* Operands are exact in fp32, so the error is that of an fp32 sum of k terms: at most k u sum |a b|. */
 static void product_equals_loops(struct rng *rng, const struct gemm_shape *shape)
 {
@@ -25,7 +27,7 @@ static void product_equals_loops(struct rng *rng, const struct gemm_shape *shape
     void *workspace = malloc(gemm_workspace(DEV_CPU, shape));
     float *c = malloc((size_t)(m * n) * sizeof *c + 1);
     memset(c, 0xff, (size_t)(m * n) * sizeof *c); /* NaN: nothing may be left of it */
-    CHECK_OK(gemm_run(DEV_CPU, shape, a, b, c, workspace, NULL));
+    CHECK_OK(gemm_run(DEV_CPU, shape, a, b, c, workspace, on_queue));
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             double sum = 0, size = 0;
@@ -139,12 +141,38 @@ static void threads_do_not_change_the_product(void **state)
     product_equals_loops(&rng, &shape);
 }
 
+/* Tiles of a grid, uneven ones and empty ones; widening by several threads; blocks of 4096 rows. */
+static void tiles_equal_loops(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{160, 130, 100}, {18, 700, 170}, {4200, 2, 300}, {170, 20, 600}};
+    static const int threads[] = {2, 3, 6};
+    struct dev *dev = NULL;
+    struct rng rng;
+    rng_seed(&rng, 5, 0);
+    CHECK_OK(dev_open(DEV_CPU, 0, &dev));
+    CHECK_OK(dev_queue_create(dev, &on_queue));
+    for (int i = 0; i < CHECK_COUNT(sizes) * CHECK_COUNT(threads); i++) {
+        const int64_t *size = sizes[i % CHECK_COUNT(sizes)];
+        CHECK_OK(dev_threads_set(dev, threads[i / CHECK_COUNT(sizes)]));
+        for (int form = i % 3; form < 4 * DTYPE_COUNT; form += 3) {
+            struct gemm_shape shape = {size[0],           size[1],      size[2], (enum dtype)(form / 4),
+                                       form / 2 % 2 == 1, form % 2 == 1};
+            product_equals_loops(&rng, &shape);
+        }
+    }
+    dev_queue_destroy(on_queue);
+    on_queue = NULL;
+    dev_close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_equals_loops), cmocka_unit_test(repeats_are_bitwise_equal),
         cmocka_unit_test(workspace_is_bounded),    cmocka_unit_test(bad_sizes_are_refused),
         cmocka_unit_test(names_the_library),       cmocka_unit_test(threads_do_not_change_the_product),
+        cmocka_unit_test(tiles_equal_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
