@@ -8,7 +8,7 @@
  *
  *   warm-up, timed sample, verify, check                          bench: what is measured, and what is checked
  *   exchange in, exchange out                                     a layer, by chunk; on a thread of their own when they overlap
- *   pack, transfer, unpack                                        an exchange
+ *   pack, transfer, unpack                                        an exchange; `direct` has the transfer alone
  *   attention forward, attention backward, gemm                   kernels; by chunk in a layer
  *   all-to-all, all-gather, reduce-scatter, all-reduce, send-recv, broadcast, barrier      collectives
  *

@@ -49,6 +49,8 @@ static struct verdict link_check(const struct bench_case *c, const struct bench_
         return verdict_no(RULE_ABSENT, "link has no op '%.24s'; memcpy, memcpy_one and peer there are", c->op);
     if (traffic_of(c) == TRAFFIC_PEERS && c->plan.sp == 1)
         return verdict_no(RULE_WORLD, "a group of one rank has no peers");
+    if (traffic_of(c) != TRAFFIC_PEERS && c->plan.sp != c->problem.world)
+        return verdict_no(RULE_WORLD, "%s knows no groups: it is one row, that of sp %d", c->op, c->problem.world);
     if (c->bytes < 1 || c->bytes > (int64_t)1 << 50)
         return verdict_no(RULE_INDEX, "%lld bytes: 1 to 2^50 make sense", (long long)c->bytes);
     return VERDICT_YES;
@@ -59,7 +61,7 @@ static void link_key(const struct bench_case *c, const struct bench_env *env, st
     (void)env;
     subject_key_common(c, out);
     out->key.dtype[0] = '\0';
-    if (traffic_of(c) == TRAFFIC_PEERS) { /* the others know no groups */
+    if (traffic_of(c) == TRAFFIC_PEERS || c->plan.sp != c->problem.world) { /* the others know no groups */
         out->key.sp = c->plan.sp;
         out->group = c->plan.sp;
     }

@@ -59,7 +59,7 @@ static int cases_make(int world, struct bench_case cases[MANY])
     }
     for (int i = 0; i < 3; i++) {
         static const char *const copies[] = {"memcpy", "memcpy_one", "peer"};
-        cases[n] = bench_test_case("link", world, 2);
+        cases[n] = bench_test_case("link", world, i < 2 ? world : 2);
         cases[n].buffers = i == 1 ? BENCH_COLD : BENCH_HOT;
         cases[n].bytes = i == 1 ? 1 << 20 : 4096;
         snprintf(cases[n++].op, sizeof cases[n].op, "%s", copies[i]);

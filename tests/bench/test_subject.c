@@ -88,13 +88,18 @@ static void test_files_are_in_tables(void **state)
 static void test_link(void **state)
 {
     (void)state;
-    struct bench_case c = case_make("link", 4, 2);
+    struct bench_case c = case_make("link", 4, 4);
     struct sample sample = key_of(&c);
     assert_string_equal(sample.key.op, "memcpy");
     assert_int_equal(sample.key.bytes, c.bytes);
     assert_int_equal(sample.bytes, c.bytes);
     assert_int_equal(sample.key.sp, -1);
     assert_string_equal(sample.key.dtype, "");
+    sample_free(&sample);
+    c.plan.sp = 2;
+    assert_int_equal(rule_of(&c), RULE_WORLD); /* the same copies as with sp 4: waived, under a key of its own */
+    sample = key_of(&c);
+    assert_int_equal(sample.key.sp, 2);
     sample_free(&sample);
     snprintf(c.op, sizeof c.op, "peer");
     sample = key_of(&c);
@@ -103,6 +108,7 @@ static void test_link(void **state)
     sample_free(&sample);
     c.plan.sp = 1;
     assert_int_equal(rule_of(&c), RULE_WORLD);
+    c.plan.sp = 4;
     snprintf(c.op, sizeof c.op, "memcpy_one");
     assert_int_equal(rule_of(&c), RULE_OK);
     c.bytes = 0;

@@ -162,6 +162,9 @@ static void test_layer(void **state)
     };
     expect_ranges("bench layer --direction fwd,bwd --chunks 2 --exchange packed --heads 4 --kv-heads 4 --head-dim 32 --seq 64",
                   seen, CHECK_COUNT(seen));
+    static const struct seen direct[] = {{"transfer", NULL, "exchange in"}, {"transfer", NULL, "exchange out"}};
+    expect_ranges("bench layer --direction fwd --exchange direct --heads 4 --kv-heads 4 --head-dim 32 --seq 64", direct,
+                  CHECK_COUNT(direct));
 }
 
 static void test_collectives(void **state)
