@@ -7,8 +7,8 @@
 
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdatomic.h>
+#include <stddef.h>
 
 enum { NAMES_MAX = 64 };
 

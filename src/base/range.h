@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define RANGE(name, expr) (range_push(name), range_end(expr))
+#define RANGE(name, expr)           (range_push(name), range_end(expr))
 #define RANGE_AT(name, index, expr) (range_push_at(name, index), range_end(expr))
 
 enum { RANGE_NO_INDEX = -1 };

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 
 enum { BYTES_MAX = 64 << 20, TAKE_MAX = 8, ENOUGH = 200 /* samples, after which one at a time will do */ };
-static const double sample_us = 5;  /* shorter copies are timed several in a row, for the clock's sake */
-static const double take_us = 4e3;  /* of each kind, each time */
-static const double hot_us = 2e3;   /* a longer copy does not fit the caches anyway */
+static const double sample_us = 5; /* shorter copies are timed several in a row, for the clock's sake */
+static const double take_us = 4e3; /* of each kind, each time */
+static const double hot_us = 2e3;  /* a longer copy does not fit the caches anyway */
 
 struct ceiling {
     struct bench_env *env;
@@ -62,7 +62,8 @@ enum status ceiling_open(struct bench_env *env, const struct bench_case *c, enum
     enum status status = group_agree(env, mem_alloc(sizeof *ceiling, "a ceiling", (void **)&ceiling));
     *out = NULL;
     if (status == STATUS_OK) {
-        *ceiling = (struct ceiling){.env = env, .asked = traffic, .buffers = c->buffers, .sp = c->plan.sp, .asked_bytes = bytes};
+        *ceiling = (struct ceiling){
+            .env = env, .asked = traffic, .buffers = c->buffers, .sp = c->plan.sp, .asked_bytes = bytes};
         ceiling->kind = traffic == TRAFFIC_PEERS && others < 1 ? TRAFFIC_LOCAL : traffic;
         ceiling->bytes = bytes_capped(ceiling->kind == TRAFFIC_PEERS ? others : bytes);
         status = open_traffic(ceiling);
@@ -153,8 +154,9 @@ void ceiling_restart(struct ceiling *ceiling)
 
 struct ceiling_result ceiling_result(const struct ceiling *ceiling)
 {
-    static const char *const kinds[] = {
-        [TRAFFIC_LOCAL] = "copies within ranks", [TRAFFIC_PEERS] = "stores to peers", [TRAFFIC_ALL] = "stores to all ranks"};
+    static const char *const kinds[] = {[TRAFFIC_LOCAL] = "copies within ranks",
+                                        [TRAFFIC_PEERS] = "stores to peers",
+                                        [TRAFFIC_ALL] = "stores to all ranks"};
     struct ceiling_result result = {.samples = ceiling->samples};
     int best = TRAFFIC_PLAIN;
     for (int s = 0; s < TRAFFIC_STORES; s++)
@@ -162,7 +164,8 @@ struct ceiling_result ceiling_result(const struct ceiling *ceiling)
             best = s;
     if (ceiling->best_us[best] > 0)
         result.GBps = (double)ceiling->bytes / ceiling->best_us[best] * 1e-3;
-    text_print(result.by, sizeof result.by, "%s, %s", kinds[ceiling->kind], traffic_store_name((enum traffic_store)best));
+    text_print(result.by, sizeof result.by, "%s, %s", kinds[ceiling->kind],
+               traffic_store_name((enum traffic_store)best));
     return result;
 }
 

@@ -12,7 +12,8 @@
 struct ceiling; /* owned by its run, borrowed by rows */
 
 /* Is this the ceiling of that case, whose ranks move `bytes` each? */
-bool ceiling_is_of(const struct ceiling *ceiling, const struct bench_case *c, enum bench_traffic traffic, int64_t bytes);
+bool ceiling_is_of(const struct ceiling *ceiling, const struct bench_case *c, enum bench_traffic traffic,
+                   int64_t bytes);
 /* Collective. Copies within each rank stand in where peers cannot be stored to; NULL when there is no memory for it. */
 enum status ceiling_open(struct bench_env *env, const struct bench_case *c, enum bench_traffic traffic, int64_t bytes,
                          struct ceiling **out);

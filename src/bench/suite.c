@@ -14,14 +14,18 @@ static const struct suite ci = {
     .lines =
         {
             {"link", "--op memcpy,peer --bytes 64k,4M --buffers hot,cold"},
-            {"collective", "--op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 1M --dtype fp32 --buffers hot"},
-            {"exchange", HEADS "--head-dim 64 --seq 256,2k --batch 1 --dtype fp32 --op whole --direction fwd,bwd --buffers hot "
-                               "--exchange packed,packed-separate,direct"},
-            {"attention", HEADS "--head-dim 64,128 --seq 1k --batch 1 --dtype fp32,bf16 --direction fwd,bwd --causal 1 --window 0 "
-                                "--buffers hot --attention cpu"},
+            {"collective",
+             "--op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 1M --dtype fp32 --buffers hot"},
+            {"exchange",
+             HEADS "--head-dim 64 --seq 256,2k --batch 1 --dtype fp32 --op whole --direction fwd,bwd --buffers hot "
+                   "--exchange packed,packed-separate,direct"},
+            {"attention",
+             HEADS "--head-dim 64,128 --seq 1k --batch 1 --dtype fp32,bf16 --direction fwd,bwd --causal 1 --window 0 "
+                   "--buffers hot --attention cpu"},
             {"gemm", "--m 512 --n 512 --k 512 --dtype fp32,bf16 --buffers hot"},
-            {"layer", HEADS "--head-dim 64 --seq 1k --batch 1 --dtype fp32 --direction fwd,bwd --causal 1 --window 0 --buffers hot "
-                            "--exchange packed,direct --attention cpu --chunks 1"},
+            {"layer", HEADS
+             "--head-dim 64 --seq 1k --batch 1 --dtype fp32 --direction fwd,bwd --causal 1 --window 0 --buffers hot "
+             "--exchange packed,direct --attention cpu --chunks 1"},
         },
 };
 

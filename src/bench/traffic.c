@@ -117,8 +117,8 @@ static enum status open_all(struct traffic *t, int sp, enum bench_buffers buffer
     return has_peers(t) ? group_agree(t->env, window_open(t)) : STATUS_OK;
 }
 
-enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp, int64_t bytes, enum bench_buffers buffers,
-                         struct traffic **out)
+enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp, int64_t bytes,
+                         enum bench_buffers buffers, struct traffic **out)
 {
     struct traffic *t = NULL;
     TRY(group_agree(env, mem_alloc(sizeof *t, "copies", (void **)&t)));
@@ -227,8 +227,8 @@ bool traffic_verify(const struct traffic *t, uint64_t seed, char why[256])
     bool ok = true;
     for (int i = 0; i < t->parts && ok && !is_idle(t); i++) {
         int64_t first = part_at(t, i);
-        ok = data_bytes_verify(seed, job_rank(t, source_of(t, t->group.rank, i)), me, part_at(t, i + 1) - first, inbox + first, "",
-                               why);
+        ok = data_bytes_verify(seed, job_rank(t, source_of(t, t->group.rank, i)), me, part_at(t, i + 1) - first,
+                               inbox + first, "", why);
     }
     return ok;
 }

@@ -28,14 +28,15 @@ const char *traffic_store_name(enum traffic_store store); /* "memcpy", "streamin
 struct traffic;
 
 /* STATUS_UNSUPPORTED on all ranks, with the reason, where peers cannot be stored to. */
-enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp, int64_t bytes, enum bench_buffers buffers,
-                         struct traffic **out);
+enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp, int64_t bytes,
+                         enum bench_buffers buffers, struct traffic **out);
 void traffic_close(struct traffic *traffic);
 enum status traffic_run(struct traffic *traffic, int iteration, enum traffic_store store);
 /* Stores there are on this device: TRAFFIC_PLAIN, or both. */
 int traffic_stores(const struct traffic *traffic);
 const struct rotation *traffic_rotation(const struct traffic *traffic);
-const char *traffic_carrier(const struct traffic *traffic); /* as a row names its transport; "" when nothing leaves the rank */
+const char *
+traffic_carrier(const struct traffic *traffic); /* as a row names its transport; "" when nothing leaves the rank */
 
 /* For rows whose data are verified: bytes that say from whom to whom they go, poison, and what the last iteration left. */
 void traffic_data(struct traffic *traffic, uint64_t seed);

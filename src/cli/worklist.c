@@ -44,13 +44,15 @@ enum status worklist_subject(const struct cli *cli, const char **subject, const 
     TRY(find_subject(opts->args[0], subject));
     bool of_suite = strcmp(*subject, suite_word) == 0;
     if (!of_suite && second != NULL)
-        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", second), "lists are options: `sptune help bench`");
+        return HINT(FAIL(STATUS_USAGE, "unexpected argument '%.60s'", second),
+                    "lists are options: `sptune help bench`");
     if (!of_suite && option != NULL)
         return HINT(FAIL(STATUS_USAGE, "bench %s has no --suite", *subject), "sptune bench suite %.40s", option);
     if (!of_suite)
         return STATUS_OK;
     if (option != NULL && second != NULL && strcmp(option, second) != 0)
-        return HINT(FAIL(STATUS_USAGE, "suite '%.40s' and --suite %.40s contradict each other", second, option), "name one");
+        return HINT(FAIL(STATUS_USAGE, "suite '%.40s' and --suite %.40s contradict each other", second, option),
+                    "name one");
     return find_suite(second != NULL ? second : option != NULL ? option : "ci", suite);
 }
 
@@ -91,7 +93,8 @@ static enum status open_line(struct cli *cli, const struct suite_line *line, int
     return STATUS_OK;
 }
 
-enum status worklist_open(struct cli *cli, const char *subject, const struct suite *suite, int ranks, struct worklist *out)
+enum status worklist_open(struct cli *cli, const char *subject, const struct suite *suite, int ranks,
+                          struct worklist *out)
 {
     enum status status = STATUS_OK;
     memset(out, 0, sizeof *out);

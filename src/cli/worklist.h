@@ -15,7 +15,8 @@ struct worklist {
 /* The subject and, for a suite, its name that the command line asks for; *suite NULL: no suite. */
 enum status worklist_subject(const struct cli *cli, const char **subject, const struct suite **suite);
 /* For so many ranks. A suite takes no lists of the command line. */
-enum status worklist_open(struct cli *cli, const char *subject, const struct suite *suite, int ranks, struct worklist *out);
+enum status worklist_open(struct cli *cli, const char *subject, const struct suite *suite, int ranks,
+                          struct worklist *out);
 void worklist_close(struct worklist *work);
 /* `--suite list`: the suites, and the commands that their lines are. */
 enum status worklist_print_suites(struct cli *cli);

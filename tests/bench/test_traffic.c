@@ -72,7 +72,8 @@ static int every_copy(const struct launch *launch, void *arg)
             for (int i = 0; i < 4 * (launch->size % sp == 0); i++) {
                 if (kind == TRAFFIC_PEERS && sp == 1)
                     continue;
-                int failed = copies(&env, (enum bench_traffic)kind, sp, sizes[i], (enum traffic_store)(i % TRAFFIC_STORES));
+                int failed =
+                    copies(&env, (enum bench_traffic)kind, sp, sizes[i], (enum traffic_store)(i % TRAFFIC_STORES));
                 if (failed != 0)
                     return failed;
             }

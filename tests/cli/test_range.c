@@ -160,8 +160,9 @@ static void test_layer(void **state)
         {"all-to-all", NULL, "transfer"},
         {"unpack", NULL, "exchange out"},
     };
-    expect_ranges("bench layer --direction fwd,bwd --chunks 2 --exchange packed --heads 4 --kv-heads 4 --head-dim 32 --seq 64",
-                  seen, CHECK_COUNT(seen));
+    expect_ranges(
+        "bench layer --direction fwd,bwd --chunks 2 --exchange packed --heads 4 --kv-heads 4 --head-dim 32 --seq 64",
+        seen, CHECK_COUNT(seen));
     static const struct seen direct[] = {{"transfer", NULL, "exchange in"}, {"transfer", NULL, "exchange out"}};
     expect_ranges("bench layer --direction fwd --exchange direct --heads 4 --kv-heads 4 --head-dim 32 --seq 64", direct,
                   CHECK_COUNT(direct));
@@ -171,8 +172,9 @@ static void test_collectives(void **state)
 {
     (void)state;
     static const struct seen seen[] = {
-        {"all-to-all", NULL, "timed sample"}, {"all-gather", NULL, "timed sample"}, {"reduce-scatter", NULL, "timed sample"},
-        {"all-reduce", NULL, "timed sample"}, {"send-recv", NULL, "timed sample"},
+        {"all-to-all", NULL, "timed sample"},     {"all-gather", NULL, "timed sample"},
+        {"reduce-scatter", NULL, "timed sample"}, {"all-reduce", NULL, "timed sample"},
+        {"send-recv", NULL, "timed sample"},
     };
     expect_ranges("bench collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k", seen,
                   CHECK_COUNT(seen));

@@ -9,8 +9,8 @@ enum { ROWS = 39 };
 static void test_list(void **state)
 {
     (void)state;
-    static const char *const words[] = {"ci link", "ci collective", "ci exchange", "ci attention", "ci gemm", "ci layer",
-                                        "packed-separate,direct"};
+    static const char *const words[] = {"ci link", "ci collective", "ci exchange",           "ci attention",
+                                        "ci gemm", "ci layer",      "packed-separate,direct"};
     struct run run;
     run_do(&run, "bench suite --suite list");
     run_expect(&run, 0);
