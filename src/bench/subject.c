@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "kernels/attention_cpu.h"
+#include "sp/exchange.h"
+#include "sp/exec_chunk.h"
 
 #include <string.h>
 
@@ -41,6 +43,29 @@ struct verdict subject_check_world(const struct bench_case *c, const struct benc
     if ((unsigned)c->problem.dtype >= DTYPE_COUNT)
         return verdict_no(RULE_KERNEL_CANNOT, "dtype %d does not exist", (int)c->problem.dtype);
     return VERDICT_YES;
+}
+
+struct verdict subject_check_paths(const struct bench_case *c, const struct bench_env *env)
+{
+    const struct exchange *exchange = exchange_find(c->plan.exchange);
+    const struct exchange_shape shape = {.batch = c->problem.batch,
+                                         .seq_local = problem_local(&c->problem, c->plan.sp),
+                                         .dtype = c->problem.dtype,
+                                         .row_elems_max = exec_row_elems(&c->problem, &c->plan)};
+    if (c->plan.sp == 1 || env == NULL || exchange == NULL)
+        return VERDICT_YES;
+    /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
+    return exchange->supports(&shape, env->world);
+}
+
+struct verdict bench_exchange_verdict(const struct bench_env *env, const char *name, int64_t bytes)
+{
+    const struct exchange *exchange = exchange_find(name);
+    const struct exchange_shape shape = {.batch = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
+    if (exchange == NULL)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange '%.31s'", name);
+    struct verdict verdict = exchange->supports(&shape, env->world);
+    return verdict_ok(&verdict) && exchange->room != NULL ? exchange->room(env->world, bytes) : verdict;
 }
 
 struct verdict subject_check_heads(const struct bench_case *c, const struct bench_env *env)

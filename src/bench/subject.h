@@ -21,6 +21,8 @@ extern const struct bench_subject subject_layer;
 struct verdict subject_check_world(const struct bench_case *c, const struct bench_env *env);
 /* That, sane sizes, and heads that sp can split. */
 struct verdict subject_check_heads(const struct bench_case *c, const struct bench_env *env);
+/* Do these ranks have the paths that the plan's exchange needs? */
+struct verdict subject_check_paths(const struct bench_case *c, const struct bench_env *env);
 enum dev_kind subject_dev(const struct bench_env *env); /* the CPU when there is no env */
 
 void subject_key_common(const struct bench_case *c, struct sample *out); /* subject, ranks, dtype, timing, buffers */

@@ -119,7 +119,8 @@ static struct verdict exchange_check(const struct bench_case *c, const struct be
         return verdict_no(RULE_EXCHANGE_CANNOT, "%d chunks of %d heads", c->plan.chunks, c->problem.heads / c->plan.sp);
     struct exchange_shape shape;
     shape_of(c, &shape);
-    return exchange->supports(&shape, NULL);
+    verdict = exchange->supports(&shape, NULL);
+    return verdict_ok(&verdict) ? subject_check_paths(c, env) : verdict;
 }
 
 static void exchange_key(const struct bench_case *c, const struct bench_env *env, struct sample *out)

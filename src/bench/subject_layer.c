@@ -58,6 +58,9 @@ static struct verdict layer_verdict(const struct bench_case *c, const struct ben
     verdict = plan_check(&c->problem, &plan, subject_dev(env));
     if (!verdict_ok(&verdict))
         return verdict;
+    verdict = subject_check_paths(c, env);
+    if (!verdict_ok(&verdict))
+        return verdict;
     verdict = subject_timed(c, timed, scale);
     if (!verdict_ok(&verdict))
         return verdict;

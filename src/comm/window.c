@@ -90,16 +90,22 @@ static enum status share(struct comm *group, enum status mine, const struct tran
 
 struct verdict window_verdict(const struct comm *group)
 {
+    return window_room(group, 0);
+}
+
+struct verdict window_room(const struct comm *group, size_t bytes)
+{
     const struct comm_job *job = group->job;
+    if (group->size == 1)
+        return VERDICT_YES;
     if (job->transport->memory_verdict == NULL)
         return verdict_no(RULE_EXCHANGE_CANNOT, "transport %s maps no memory of other ranks", job->transport->name);
-    return job->transport->memory_verdict(job->state, 0, group->size);
+    return job->transport->memory_verdict(job->state, bytes, group->size);
 }
 
 static enum status room(struct window *window)
 {
-    struct verdict verdict = transport_of(window)->memory_verdict(state_of(window), window->flags_bytes + window->bytes,
-                                                                  window->group->size);
+    struct verdict verdict = window_room(window->group, window->flags_bytes + window->bytes);
     return verdict_ok(&verdict) ? STATUS_OK : FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
 }
 

@@ -53,6 +53,8 @@ struct exchange {
     bool stages;          /* holds two copies of the widest call beside alloc; see staging_bytes */
     const char *about;    /* one line for lists */
     struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */
+    /* May be NULL: alloc needs room that a rank's memory does not tell of. Is there now, for `bytes` on each rank of the group? */
+    struct verdict (*room)(const struct comm *group, int64_t bytes);
     enum status (*create)(const struct exchange_shape *shape, struct comm *group, void **state); /* collective */
     void (*destroy)(void *state);
     enum status (*alloc)(void *state, size_t bytes, const char *what, void **out); /* collective */

@@ -46,6 +46,11 @@ static struct verdict direct_supports(const struct exchange_shape *shape, const 
     return verdict_ok(&verdict) && group != NULL ? window_verdict(group) : verdict;
 }
 
+static struct verdict direct_room(const struct comm *group, int64_t bytes)
+{
+    return window_room(group, (size_t)bytes);
+}
+
 static void direct_destroy(void *state)
 {
     struct direct *direct = state;
@@ -335,6 +340,7 @@ const struct exchange exchange_direct = {
     .tensors_together = 3,
     .about = "one pass from the layout of one side into the peers' memory of the other",
     .supports = direct_supports,
+    .room = direct_room,
     .create = direct_create,
     .destroy = direct_destroy,
     .alloc = direct_alloc,

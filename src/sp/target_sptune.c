@@ -1,4 +1,4 @@
-/* sp/target_sptune.c -- our own harness: packed exchange, chunks, ZeRO over shard x sp.
+/* sp/target_sptune.c -- our own harness: exchange direct, chunks, ZeRO over shard x sp.
  *
  * Memory coefficients are counts of buffers, not fits (docs/models.md, "Memory").
  */
@@ -6,9 +6,8 @@
 
 static const char *native_exchange(enum dev_kind dev, bool *stands_in)
 {
-    (void)dev;
     *stands_in = false;
-    return "packed";
+    return dev == DEV_CPU ? "direct" : "packed";
 }
 
 static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)
@@ -42,7 +41,7 @@ const struct target target_sptune = {
                  .dp_shard = 1,
                  .dp_replicate = 1,
                  .tp = 1,
-                 .exchange = "packed",
+                 .exchange = "direct",
                  .attention = "cpu",
                  .chunks = 1,
                  .zero_stage = 3,

@@ -121,11 +121,8 @@ static void set_mask(const struct parts_build *build, struct part *part, int64_t
 /* At sp 1 nothing is exchanged, so there plans differ in no exchange. */
 static void set_exchange(const struct parts_build *build, struct part *part)
 {
-    const struct target *own = target_find("sptune");
-    bool stands_in = false;
-    const char *name =
-        build->plan->sp == 1 && own != NULL ? own->exchange(build->request->dev, &stands_in) : build->plan->exchange;
-    text_print(part->c.plan.exchange, sizeof part->c.plan.exchange, "%s", name);
+    text_print(part->c.plan.exchange, sizeof part->c.plan.exchange, "%s",
+               build->plan->sp == 1 ? "packed" : build->plan->exchange);
     part->c.plan.chunks = build->plan->chunks;
 }
 

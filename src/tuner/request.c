@@ -38,13 +38,32 @@ static void assume_default(struct request *request, bool open, const char *name,
     request_assume(request, name, value, from);
 }
 
+/* A target's own exchange, unless these ranks cannot run it. */
+static void own_exchange(struct request *request, bool *stands_in)
+{
+    char *exchange = request->space.base.exchange;
+    text_print(exchange, PLAN_NAME, "%s", request->target->exchange(request->dev, stands_in));
+    if (strcmp(exchange, "direct") != 0 || request->no_direct[0] == '\0')
+        return;
+    text_print(exchange, PLAN_NAME, "packed");
+    if (request->space.nexchange == 0)
+        request_assume(request, "exchange", "packed", request->no_direct);
+}
+
+void request_without_direct(struct request *request, const char *why)
+{
+    bool stands_in;
+    text_print(request->no_direct, sizeof request->no_direct, "%s", why);
+    own_exchange(request, &stands_in);
+}
+
 static void take_defaults(struct request *request)
 {
     struct plan_space *space = &request->space;
     bool stands_in = false;
     space->dev = request->dev;
     space->base = request->target->defaults;
-    text_print(space->base.exchange, PLAN_NAME, "%s", request->target->exchange(request->dev, &stands_in));
+    own_exchange(request, &stands_in);
     const struct plan *base = &space->base;
     char zero[8];
     text_print(zero, sizeof zero, "%d", base->zero_stage);

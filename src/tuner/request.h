@@ -45,6 +45,7 @@ struct request {
     enum request_effort effort;
     int64_t budget_us;
     bool oversubscribe, replay;
+    char no_direct[64]; /* why exchange direct does not work between these ranks; "": it does, or nobody asked them */
     uint64_t seed;
     int nassumptions;
     struct request_assumption assumptions[REQUEST_ASSUMPTIONS];
@@ -54,6 +55,8 @@ void request_init(struct request *out); /* everything open */
 /* Fill what is open with the target's own defaults and this machine's limits, listing each as an assumption.
  * Contradictions, a world that ranks cannot stand for, searched values the target does not know: STATUS_USAGE. */
 enum status request_complete(struct request *request);
+/* These ranks cannot run exchange direct: where it was a default, packed takes its place. Of a completed request. */
+void request_without_direct(struct request *request, const char *why);
 /* The same question to another runtime: its own exchange, kernels and defaults. What was fixed and it does not execute
  * is open again. Of a completed request; its assumptions are no longer told. */
 enum status request_retarget(struct request *request, const struct target *target);

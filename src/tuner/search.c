@@ -265,12 +265,44 @@ static enum status does_not_fit(const struct recommendation *out)
                 out->fits_if);
 }
 
+/* The most that a rank's layer holds, over the sizes that are searched. */
+static int64_t layer_bytes(const struct request *request)
+{
+    int64_t most = 0;
+    for (int sp = 2; sp <= request->ranks && sp <= request->world; sp++) {
+        struct problem problem = request->problem;
+        struct plan plan = request->space.base;
+        struct verdict verdict = model_sp_heads(problem.heads, problem.kv_heads, sp, request->world);
+        if (!verdict_ok(&verdict))
+            continue;
+        plan.sp = sp;
+        problem.batch = 1;
+        for (int i = 0; i < request->nmicro; i++)
+            problem.batch = request->micro_batch[i] > problem.batch ? request->micro_batch[i] : problem.batch;
+        int64_t bytes = work_exec_bytes(&problem, &plan);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Exchange direct is a default only where the ranks at hand, and what memory they can share, allow it. */
+static void settle_exchange(const struct bench_session *session, struct request *request)
+{
+    if (session->env == NULL || request->ranks == 1)
+        return;
+    struct verdict verdict = bench_exchange_verdict(session->env, "direct", layer_bytes(request));
+    if (!verdict_ok(&verdict))
+        request_without_direct(request, verdict.why);
+}
+
 enum status search_run(const struct request *request, struct bench_session *session, struct recommendation *out)
 {
     int64_t start = clock_ns();
     struct search *search = NULL;
     *out = (struct recommendation){.request = *request, .chosen = -1, .native_best = -1};
     TRY(mem_alloc(sizeof *search, "a search", (void **)&search));
+    settle_exchange(session, &out->request);
+    request = &out->request;
     enum status status = open_search(request, session, search);
     if (status == STATUS_OK)
         status = run(search, out);

@@ -67,7 +67,7 @@ static void stand_ins_on_the_cpu(void **state)
     assert_false(target_class_exists("eager"));
     assert_string_equal(accelerate->exchange(DEV_CPU, &stands_in), "packed-separate");
     assert_true(stands_in);
-    assert_string_equal(sptune->exchange(DEV_CPU, &stands_in), "packed");
+    assert_string_equal(sptune->exchange(DEV_CPU, &stands_in), "direct");
     assert_false(stands_in);
 }
 

@@ -74,7 +74,7 @@ static void test_native(void **state)
     run(&fake_default);
     assert_true(answer.native_best >= 0);
     assert_int_equal(answer.native.plan.sp, 2);
-    assert_string_equal(answer.native.plan.exchange, "packed");
+    assert_string_equal(answer.native.plan.exchange, "direct");
     assert_string_equal(chosen()->plan.exchange, "packed-separate");
     assert_true(answer.native.tokens_per_s_per_device > 0);
 }

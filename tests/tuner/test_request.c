@@ -156,12 +156,36 @@ static void test_retarget(void **state)
     CHECK_OK(request_retarget(&request, target_find("sptune")));
     assert_int_equal(space->noffload, 0);
     assert_int_equal(space->nexchange, 0);
-    assert_string_equal(space->base.exchange, "packed");
+    assert_string_equal(space->base.exchange, "direct");
     assert_int_equal(space->ncheckpointing, 1);
     assert_int_equal(space->checkpointing[0], PLAN_CHECKPOINTING_NONE);
     assert_int_equal(space->loss[0], PLAN_LOSS_FUSED);
     assert_int_equal(space->nattention, 1);
     assert_string_equal(space->attention[0], "cpu");
+}
+
+/* Ranks without mapped memory: packed in place of a default, with the reason; what was fixed stays, to be waived by
+ * name. */
+static void test_without_direct(void **state)
+{
+    (void)state;
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    CHECK_OK(request_complete(&request));
+    request_without_direct(&request, "no shared memory");
+    assert_string_equal(request.space.base.exchange, "packed-separate"); /* accelerate's own needs none */
+    CHECK_OK(request_retarget(&request, target_find("sptune")));
+    assert_string_equal(request.space.base.exchange, "packed");
+    assert_string_equal(assumption("exchange")->value, "packed");
+    assert_string_equal(assumption("exchange")->from, "no shared memory");
+
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    request.target = target_find("sptune");
+    request.space.nexchange = 1;
+    text_print(request.space.exchange[0], PLAN_NAME, "direct");
+    CHECK_OK(request_complete(&request));
+    request_without_direct(&request, "no shared memory");
+    assert_null(assumption("exchange"));
+    assert_string_equal(request.space.exchange[0], "direct");
 }
 
 static void test_many_assumptions(void **state)
@@ -199,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_retarget),
+        cmocka_unit_test(test_without_direct),
         cmocka_unit_test(test_many_assumptions),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
