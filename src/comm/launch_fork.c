@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "comm/launch.h"
 #include "comm/launch_cpus.h"
+#include "comm/launch_keeper.h"
 #include "comm/launch_signals.h"
 #include "comm/launch_sweep.h"
 
@@ -311,6 +312,18 @@ static void sweep(const struct job *job)
     free(killed);
 }
 
+static void start_keeper(const struct job *job, struct launch_signals *signals, struct launch_keeper *keeper)
+{
+    pid_t *pids = calloc((size_t)job->size, sizeof *pids);
+    for (int r = 0; pids && r < job->size; r++)
+        pids[r] = job->ranks[r].pid;
+    launch_signals_hold(signals); /* our handlers are not the keeper's */
+    if (pids)
+        launch_keeper_start(pids, job->size, job->started, keeper);
+    launch_signals_release(signals);
+    free(pids);
+}
+
 /* Rank 0 speaks for the job. Which rank, if any, broke away from what rank 0 did? */
 static int first_apart(const struct job *job)
 {
@@ -440,6 +453,7 @@ enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, vo
     struct launch launch = {.size = n, .local_size = n, .listen_fd = -1};
     snprintf(launch.rule, sizeof launch.rule, "fork of %d rank%s", n, n == 1 ? "" : "s");
     struct job job;
+    struct launch_keeper keeper = {.write_fd = -1};
     struct saved saved = {.signals = {.read_fd = -1, .write_fd = -1}};
     enum status status;
     TRY_OUT(job_create(n, &job));
@@ -455,9 +469,12 @@ enum status launch_fork(int n, char *const *cpus, launch_rank_main rank_main, vo
     launch_cpus_bind(NULL, saved.cpus);
     if (status != STATUS_OK)
         kill_all(&job);
+    else
+        start_keeper(&job, &saved.signals, &keeper);
     supervise(&job, &saved.signals);
     reap(&job);
     sweep(&job);
+    launch_keeper_end(&keeper);
     if (status == STATUS_OK)
         *out = judge(&job);
 out:

@@ -402,8 +402,6 @@ static int lines_with(const char *path, const char *word, int header)
     return n - header;
 }
 
-static int shm_known, sysv_known; /* left when a supervisor was killed */
-
 static void processes_and_sockets_gone(void)
 {
     int64_t deadline_ns = clock_deadline(GONE_WITHIN_S * INT64_C(1000000));
@@ -422,21 +420,12 @@ static void processes_and_sockets_gone(void)
         fail_msg("%d connections, %d locks stay", tcp, locks);
 }
 
-void run_nobody_left(void)
-{
-    processes_and_sockets_gone();
-    shm_known = temp_count("/dev/shm");
-    sysv_known = lines_with("/proc/sysvipc/shm", "", 1);
-}
-
 void run_nothing_left(void)
 {
     processes_and_sockets_gone();
     if (!run_alone)
         return;
     int shm = temp_count("/dev/shm"), sysv = lines_with("/proc/sysvipc/shm", "", 1);
-    if (shm > shm_known || sysv > sysv_known)
-        fail_msg("%d files in /dev/shm, %d System V segments stay", shm - shm_known, sysv - sysv_known);
-    shm_known = shm; /* a later job may have swept some of it up */
-    sysv_known = sysv;
+    if (shm > 0 || sysv > 0)
+        fail_msg("%d files in /dev/shm, %d System V segments stay", shm, sysv);
 }

@@ -69,6 +69,4 @@ void run_sleep_ms(int ms);
 /* Every process of the run has gone (they are this test's to reap), and in its own namespaces no shared memory and no
  * listening or connected socket stays. */
 void run_nothing_left(void);
-/* The same, but for shared memory: who sweeps it up is gone with the supervisor. */
-void run_nobody_left(void);
 #endif

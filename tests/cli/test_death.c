@@ -56,10 +56,7 @@ static void die(const char *line, int victim, int after_ms)
     else
         check_document(&run, victim);
     run_free(&run);
-    if (victim == SUPERVISOR)
-        run_nobody_left();
-    else
-        run_nothing_left();
+    run_nothing_left();
     store_is_clean();
 }
 

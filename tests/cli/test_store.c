@@ -253,7 +253,7 @@ static void test_forget_while_measuring(void **state)
     run_kill(&run, run.pid, SIGKILL);
     run_end(&run);
     run_free(&run);
-    run_nobody_left();
+    run_nothing_left();
     run_do(&run, "results forget @last");
     run_expect(&run, 0);
     run_free(&run);

@@ -256,6 +256,53 @@ static void test_fork_sweeps(void **state)
     close(fd);
 }
 
+/* As leave_segments, but it is the supervisor that is killed: then its keeper sweeps up. */
+static int hold_segments(const struct launch *launch, void *arg)
+{
+    char path[64];
+    (void)arg;
+    int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600);
+    snprintf(path, sizeof path, "/dev/shm/ucx_shm_posix_%d", getpid());
+    RANK_CHECK(id >= 0 && open(path, O_CREAT | O_EXCL | O_RDWR, 0600) >= 0);
+    board->flag[launch->rank] = id + 1;
+    board->pid[launch->rank] = getpid();
+    return ranks_sleep_forever();
+}
+
+static bool segments_stay(void)
+{
+    bool stay = false;
+    for (int r = 0; r < 2; r++) {
+        char path[64];
+        struct shmid_ds about;
+        snprintf(path, sizeof path, "/dev/shm/ucx_shm_posix_%d", board->pid[r]);
+        stay = stay || access(path, F_OK) == 0 || shmctl(board->flag[r] - 1, IPC_STAT, &about) == 0;
+    }
+    return stay;
+}
+
+static void test_fork_supervisor_killed_sweeps(void **state)
+{
+    (void)state;
+    ranks_fresh_board();
+    pid_t supervisor = fork();
+    if (supervisor == 0) {
+        struct launch_report report;
+        launch_fork(2, NULL, hold_segments, NULL, &report);
+        _exit(0);
+    }
+    while (!board->pid[0] || !board->pid[1])
+        ranks_sleep_ms(1);
+    ranks_sleep_ms(50); /* a kill before there is a keeper is nobody's to sweep up after */
+    assert_true(segments_stay());
+    kill(supervisor, SIGKILL);
+    waitpid(supervisor, NULL, 0);
+    int64_t deadline_ns = clock_deadline(10 * INT64_C(1000000));
+    while (segments_stay() && !clock_passed(deadline_ns))
+        ranks_sleep_ms(5);
+    assert_false(segments_stay());
+}
+
 /* ---- what ranks inherit ---- */
 
 static int say(const struct launch *launch, void *arg)
@@ -415,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_fork_early_exit),
         cmocka_unit_test(test_fork_grace),
         cmocka_unit_test(test_fork_sweeps),
+        cmocka_unit_test(test_fork_supervisor_killed_sweeps),
         cmocka_unit_test(test_fork_output),
         cmocka_unit_test(test_fork_binding),
         cmocka_unit_test(test_fork_binding_refused),
