@@ -1,7 +1,7 @@
 /* comm/transport_ucx_batch.c -- messages posted together and completed together.
  *
- * All receives are posted first, then sends, starting behind this rank so that no peer is everybody's first target. The
- * tag carries the caller's tag and the source rank; UCX keeps the order of equal tags between two ranks. After a
+ * All receives are posted first, then sends, starting behind this rank so that no peer is everybody's first target;
+ * those to one peer keep their order. The tag carries the caller's tag and the source rank; UCX keeps the order of equal tags between two ranks. After a
  * failure with messages under way the transport is broken: what arrives late must not be taken for something newer.
  */
 #include "base/clock.h"
@@ -128,14 +128,10 @@ static enum status post_all(struct ucx *ucx, const struct transport_xfer *sends,
     for (int i = 0; i < nrecvs; i++)
         if (travels(ucx, &recvs[i]))
             post_recv(ucx, slot++, &recvs[i]);
-    int first = 0;
-    while (first < nsends && sends[first].peer <= ucx->rank)
-        first++;
-    for (int i = 0; i < nsends && status == STATUS_OK; i++) {
-        const struct transport_xfer *send = &sends[(first + i) % nsends];
-        if (travels(ucx, send))
-            status = post_send(ucx, slot++, send);
-    }
+    for (int lower = 0; lower < 2; lower++) /* ranks above this one, then those below, each in the order of the list */
+        for (int i = 0; i < nsends && status == STATUS_OK; i++)
+            if (travels(ucx, &sends[i]) && (sends[i].peer < ucx->rank) == (lower != 0))
+                status = post_send(ucx, slot++, &sends[i]);
     *count = (int)(slot - ucx->slots) - (status != STATUS_OK);
     return status;
 }

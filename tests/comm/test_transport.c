@@ -413,6 +413,50 @@ static void test_order(void **state)
     ranks_pass(2, order, NULL);
 }
 
+enum { LISTED = 5, LISTED_BYTES = 500 };
+
+/* Lists in which one peer's messages stand before and behind those of others: still in order for each peer. */
+static int order_of_lists(const struct launch *launch, void *arg)
+{
+    static const int lists[][LISTED] = {{0, 2, 0, 1, 2}, {2, 0, 2, 0, 0}, {1, 1, 2, 1, 0}, {0, 1, 2, 1, 0}};
+    (void)arg;
+    struct side side;
+    void *ucx;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(transport_ucx.open(side.boot, side.dev, NULL, &ucx));
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        struct transport_xfer sends[LISTED], recvs[LISTED * 3];
+        char out[LISTED][LISTED_BYTES], in[LISTED * 3][LISTED_BYTES];
+        int nsends = 0, nrecvs = 0, place[LISTED * 3];
+        for (int i = 0; i < LISTED; i++) { /* every rank sends message i to the same rank, unless it is itself */
+            int to = lists[l][i];
+            memset(out[i], 10 * launch->rank + i, LISTED_BYTES);
+            if (to != launch->rank)
+                sends[nsends++] = (struct transport_xfer){.peer = to, .tag = 3, .data = out[i], .bytes = LISTED_BYTES};
+            for (int from = 0; to == launch->rank && from < launch->size; from++) {
+                if (from == launch->rank)
+                    continue;
+                place[nrecvs] = 10 * from + i;
+                recvs[nrecvs] =
+                    (struct transport_xfer){.peer = from, .tag = 3, .data = in[nrecvs], .bytes = LISTED_BYTES};
+                nrecvs++;
+            }
+        }
+        RANK_TRY(transport_ucx.batch(ucx, sends, nsends, recvs, nrecvs, side.queue, clock_deadline(BOOT_DEADLINE_US)));
+        for (int i = 0; i < nrecvs; i++)
+            RANK_CHECK(in[i][0] == place[i] && in[i][LISTED_BYTES - 1] == place[i]);
+    }
+    transport_ucx.close(ucx);
+    side_close(&side);
+    return 0;
+}
+
+static void test_order_of_lists(void **state)
+{
+    (void)state;
+    ranks_pass(3, order_of_lists, NULL);
+}
+
 /* A rank that is done with a batch and waits in the bootstrap still does what its peers need of it. One more message in
  * each round: at some point the last one fits into the sockets only in part, and the rest waits in UCX. */
 static int leave_for_the_bootstrap(const struct launch *launch, void *arg)
@@ -487,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_cma),
         cmocka_unit_test(test_apart),
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_order_of_lists),
         cmocka_unit_test(test_leave),
         cmocka_unit_test(test_compute_after_sending),
     };
