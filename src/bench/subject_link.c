@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "bench/traffic.h"
+#include "comm/window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,11 @@ static struct verdict link_check(const struct bench_case *c, const struct bench_
         return verdict_no(RULE_WORLD, "a group of one rank has no peers");
     if (traffic_of(c) != TRAFFIC_PEERS && c->plan.sp != c->problem.world)
         return verdict_no(RULE_WORLD, "%s knows no groups: it is one row, that of sp %d", c->op, c->problem.world);
+    if (traffic_of(c) == TRAFFIC_PEERS && env != NULL) { /* the same on every rank */
+        verdict = window_verdict(env->world);
+        if (!verdict_ok(&verdict))
+            return verdict;
+    }
     if (c->bytes < 1 || c->bytes > (int64_t)1 << 50)
         return verdict_no(RULE_INDEX, "%lld bytes: 1 to 2^50 make sense", (long long)c->bytes);
     return VERDICT_YES;

@@ -104,6 +104,23 @@ static void test_illegal_cells(void **state)
     run_free(&run);
 }
 
+/* Peers that cannot be stored to are no link; the rows that need none stand. */
+static void test_link_over_sockets(void **state)
+{
+    (void)state;
+    struct run run;
+    json_t *document;
+    run_do(&run, "bench link --bytes 4k --transport tcp --ranks 2 " SMALL " --json");
+    run_expect(&run, 0);
+    json_t *rows = samples(&run, &document);
+    assert_int_equal(json_array_size(rows), 2);
+    assert_string_equal(word(json_array_get(rows, 0), "outcome"), "ok");
+    assert_string_equal(word(json_array_get(rows, 1), "rule"), "exchange_cannot");
+    assert_non_null(strstr(word(json_array_get(rows, 1), "why"), "tcp"));
+    json_decref(document);
+    run_free(&run);
+}
+
 /* What no memory can hold is waived before it is touched. */
 static void test_absurd_cells(void **state)
 {
@@ -271,6 +288,7 @@ int main(void)
         cmocka_unit_test(test_product),
         cmocka_unit_test(test_every_subject),
         cmocka_unit_test(test_illegal_cells),
+        cmocka_unit_test(test_link_over_sockets),
         cmocka_unit_test(test_absurd_cells),
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_oversubscribed),
