@@ -33,6 +33,7 @@ struct oracle_keys {
 
 struct oracle_scale {
     double k_max, v_max, q_max, do_max, s_max, dp_max; /* largest magnitudes met, for the tolerances */
+    double v_norm, do_norm;                            /* largest 2-norms of a row */
 };
 
 /* n queries of one segment that use kv head `kv`. */

@@ -166,6 +166,38 @@ static void test_rule(void **state)
 }
 
 /* Scores are held a few queries at a time; how many must not matter. */
+/* One token: dQ is the difference of two equal sums, <dO, V> and <dO, O>, whose terms cancel. The plain computation gets 0; a kernel
+ * that adds in another order gets a rounding of the terms. */
+static void test_terms_that_cancel(void **state)
+{
+    (void)state;
+    const double u = 0x1p-24;
+    struct tensors t;
+    struct attention_shape shape = shape_make(DTYPE_FP32);
+    struct oracle_scale scale = {0};
+    struct oracle_source source = {source_row, &t};
+    double o[2 * DIM], dq[2 * DIM];
+    struct oracle_query query = {.o = o, .dq = dq};
+    char why[256];
+    tensors_fill(&t);
+    shape.seq_q = shape.seq_k = 1;
+    for (int i = 0; i < DIM; i++) {
+        t.d_o[0][0][i] = 1;
+        t.v[0][0][i] = i % 2 == 0 ? 1.0f : -1.0f + 0x1p-20f;
+    }
+    CHECK_OK(oracle_run(&shape, &source, 0, 0, &query, 1, NULL, &scale));
+    assert_true(scale.dp_max < 1e-5 && fabs(scale.do_norm - 2) < 1e-5 && fabs(scale.v_norm - 2) < 1e-5);
+    for (int i = 0; i < 2 * DIM; i++)
+        assert_true(dq[i] == 0);
+    struct oracle_error errors[ORACLE_OUTPUTS];
+    oracle_errors_init(errors);
+    double rounding = u * 4 * (double)shape.scale * scale.k_max;
+    oracle_compare(&errors[ORACLE_DQ], 2 * rounding, dq[0], dq[DIM], 0, 0);
+    assert_true(oracle_all_agree(&shape, errors, &scale, why));
+    oracle_compare(&errors[ORACLE_DQ], 20 * rounding, dq[0], dq[DIM], 0, 0);
+    assert_false(oracle_all_agree(&shape, errors, &scale, why));
+}
+
 static void test_no_queries(void **state)
 {
     (void)state;
@@ -209,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_plain_errs),
         cmocka_unit_test(test_rule),
+        cmocka_unit_test(test_terms_that_cancel),
         cmocka_unit_test(test_no_queries),
         cmocka_unit_test(test_copies_round_apart),
     };
