@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "bench/phases.h"
 #include "sp/exchange.h"
 #include "sp/exec_chunk.h"
 
@@ -46,6 +47,7 @@ struct subject {
     int nmoves, ncalls;
     struct move moves[MOVES_MAX];
     struct call *calls;
+    struct phases *phases;
 };
 
 static enum op op_of(const struct bench_case *c)
@@ -189,6 +191,7 @@ static void exchange_destroy(void *state)
     buffers_free(s);
     if (s->exchange_state != NULL)
         s->exchange->destroy(s->exchange_state);
+    free(s->phases);
     free(s->calls);
     dev_queue_destroy(s->queue);
     group_close(&s->group);
@@ -250,6 +253,7 @@ static enum status calls_make(struct subject *s, const struct bench_case *c)
 
 static enum status build(struct subject *s, const struct bench_case *c)
 {
+    TRY(mem_alloc(sizeof *s->phases, "phases of an exchange", (void **)&s->phases));
     TRY(dev_queue_create(s->env->dev, &s->queue));
     TRY(calls_make(s, c));
     for (int m = 0; m < s->nmoves; m++)
@@ -308,12 +312,18 @@ static enum status exchange_iterate(void *state, int iteration)
 {
     struct subject *s = state;
     int copy = rotation_pick(&s->rotation, iteration);
+    double all[PHASES] = {0};
     for (int i = 0; i < s->ncalls; i++) {
         struct exchange_tensor tensors[EXCHANGE_TENSORS_MAX];
         for (int t = 0; t < s->calls[i].n; t++)
             tensors[t] = tensor_of(s, &s->calls[i], t, copy);
         TRY(s->exchange->run(s->exchange_state, s->calls[i].to, tensors, s->calls[i].n, s->queue));
+        double us[PHASES];
+        s->exchange->phases(s->exchange_state, &us[0], &us[1], &us[2]);
+        for (int p = 0; p < PHASES; p++)
+            all[p] += us[p];
     }
+    phases_add(s->phases, all);
     return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
@@ -363,7 +373,10 @@ static const char *exchange_transport(void *state)
 
 static void exchange_note(void *state, json_t *conditions)
 {
-    rotation_note(&((struct subject *)state)->rotation, conditions);
+    static const char *const names[PHASES] = {"pack_us", "transfer_us", "unpack_us"};
+    const struct subject *s = state;
+    rotation_note(&s->rotation, conditions);
+    phases_note(s->phases, names, (const double[PHASES]){1, 1, 1}, conditions);
 }
 
 const struct bench_subject subject_exchange = {

@@ -8,14 +8,13 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "bench/phases.h"
 #include "bench/spot.h"
-#include "results/stats.h"
 #include "sp/exec.h"
 #include "sp/work.h"
 
 #include <stdlib.h>
 
-enum { PHASES_MAX = 4096 };
 
 struct subject {
     struct bench_env *env;
@@ -30,8 +29,8 @@ struct subject {
     double scale, scale_in, scale_out; /* whole / timed: heads, bytes in, bytes out */
     bool uniform;                      /* all three are one */
     struct exec_times last;            /* of both directions together */
-    double *phases[3];                 /* [PHASES_MAX] */
-    int nphases, verified;
+    struct phases *phases;
+    int verified;
     char kernel[64];
 };
 
@@ -123,8 +122,7 @@ static void layer_destroy(void *state)
     for (int i = 0; s->execs != NULL && i < s->rotation.n; i++)
         exec_destroy(s->execs[i]);
     free(s->execs);
-    for (int p = 0; p < 3; p++)
-        free(s->phases[p]);
+    free(s->phases);
     free(s->cu);
     dev_queue_destroy(s->queue);
     group_close(&s->group);
@@ -183,8 +181,7 @@ static enum status execs_open(struct subject *s, const struct bench_case *c, con
 /* What belongs to this rank alone. */
 static enum status prepare(struct subject *s, const struct bench_case *timed)
 {
-    for (int p = 0; p < 3; p++)
-        TRY(mem_alloc(PHASES_MAX * sizeof *s->phases[p], "phases of a layer", (void **)&s->phases[p]));
+    TRY(mem_alloc(sizeof *s->phases, "phases of a layer", (void **)&s->phases));
     TRY(subject_whole_shape(&timed->problem, timed->plan.sp, &s->shape, &s->cu));
     return dev_queue_create(s->env->dev, &s->queue);
 }
@@ -249,10 +246,7 @@ static enum status layer_iterate(void *state, int iteration)
         TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
         times_add(s, exec);
     }
-    int at = s->nphases++ % PHASES_MAX;
-    s->phases[0][at] = s->last.exchange_in_us;
-    s->phases[1][at] = s->last.attention_us;
-    s->phases[2][at] = s->last.exchange_out_us;
+    phases_add(s->phases, (const double[PHASES]){s->last.exchange_in_us, s->last.attention_us, s->last.exchange_out_us});
     return STATUS_OK;
 }
 
@@ -329,15 +323,13 @@ static double layer_whole_us(void *state, double timed_us)
 
 static void layer_note(void *state, json_t *conditions)
 {
-    static const char *const names[] = {"exchange_in_us", "attention_us", "exchange_out_us"};
+    static const char *const names[PHASES] = {"exchange_in_us", "attention_us", "exchange_out_us"};
     struct subject *s = state;
-    const double scales[] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out};
-    int n = s->nphases < PHASES_MAX ? s->nphases : PHASES_MAX;
+    const double scales[PHASES] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out};
     rotation_note(&s->rotation, conditions);
     if (s->scale > 1)
         json_object_set_new(conditions, "scaled_by", json_string(s->uniform ? "heads" : "phases"));
-    for (int p = 0; p < 3 && n > 0; p++)
-        json_object_set_new(conditions, names[p], json_num(stats_median(s->phases[p], n) * scales[p], 6));
+    phases_note(s->phases, names, scales, conditions);
 }
 
 const struct bench_subject subject_layer = {
