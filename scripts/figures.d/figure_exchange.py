@@ -1,5 +1,7 @@
 """scripts/figures.d/figure_exchange.py -- exchange `direct` against `packed`, the two-pass form, and the peer-copy ceiling."""
 
+from functools import partial
+
 from figure import Row, mib, of_key
 from rounds import alternate
 
@@ -14,7 +16,7 @@ def run(context):
     context.ours.needs_exchange(context.exchange)
     for buffers in ("hot",) if context.quick else ("hot", "cold"):
         for seq in LENGTHS[1:4] if context.quick else LENGTHS:
-            yield one(context, seq, buffers)
+            yield partial(one, context, seq, buffers)
 
 
 def one(context, seq, buffers):

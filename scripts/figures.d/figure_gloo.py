@@ -1,6 +1,7 @@
 """scripts/figures.d/figure_gloo.py -- exchange and attention against PyTorch's Ulysses path over gloo."""
 
 import os
+from functools import partial
 
 from figure import Row
 from rounds import alternate
@@ -22,7 +23,7 @@ def run(context):
         context.peer_about(peer.about)
         for seq in LENGTHS[:2] if context.quick else LENGTHS:
             for what in ("exchange", "fwd", "bwd"):
-                yield one(context, peer, ranks, threads, what, seq)
+                yield partial(one, context, peer, ranks, threads, what, seq)
     finally:
         peer.close()
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from functools import partial
 
 from figure import Row, mib, of_key
 from figure_exchange import LENGTHS, SHAPE
@@ -39,7 +40,7 @@ def run(context):
     try:
         context.peer_about(peer.about)
         for seq in LENGTHS[1:4] if context.quick else LENGTHS:
-            yield one(context, peer, seq)
+            yield partial(one, context, peer, seq)
     finally:
         peer.close()
 

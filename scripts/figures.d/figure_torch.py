@@ -1,6 +1,7 @@
 """scripts/figures.d/figure_torch.py -- attention against PyTorch's scaled_dot_product_attention on the same CPUs."""
 
 import os
+from functools import partial
 
 from figure import Row
 from rounds import alternate
@@ -19,7 +20,7 @@ def run(context):
         context.peer_about(peer.about)
         for direction in ("fwd", "bwd"):
             for causal in (0, 1):
-                yield one(context, peer, threads, direction, causal)
+                yield partial(one, context, peer, threads, direction, causal)
     finally:
         peer.close()
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import time
+from functools import partial
 
 from figure import Row, mib
 from ours import Unmeasured
@@ -66,7 +67,7 @@ def run(context):
     if context.machine["cpus"] < 2:
         raise Unmeasured("one CPU")
     for size in SIZES[1:4] if context.quick else SIZES:
-        yield one(context, size)
+        yield partial(one, context, size)
 
 
 def one(context, size):

@@ -11,6 +11,13 @@ class Unmeasured(Exception):
     """Why there is no figure: shown, and the other figures go on."""
 
 
+class Disturbed(Unmeasured):
+    """The machine was not quiet."""
+
+
+TRIES = 3
+
+
 class Sptune:
     """The program, with a store of its own, so that what it checked once is remembered from process to process."""
 
@@ -45,7 +52,15 @@ class Sptune:
         return words
 
     def rows(self, samples, subject, **options):
-        """{(key field values as text)...: row}: the rows of one process; Unmeasured when one has no samples."""
+        """The rows of one process; Unmeasured when one has no samples, after a few tries when the machine was not quiet."""
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                return self._rows(samples, subject, options)
+            except Disturbed:
+                if left == 0:
+                    raise
+
+    def _rows(self, samples, subject, options):
         words = self.command(subject, **options)[1:]
         words += ["--samples", str(samples), "--effort", "full", "--warmup", "3", "--budget", self.budget]
         words += ["--json", "--quiet", "--progress", "none", "--store", os.path.join(self.folder, "store.db")]
@@ -67,4 +82,5 @@ class Sptune:
         if self.disturbed and row["outcome"] == "waived" and row["times_us"]:
             self.took_disturbed = True
             return
-        raise Unmeasured(f"sptune: {row['outcome']}, rule {row['rule']}: {row['why']}")
+        kind = Disturbed if row["rule"] == "tainted" else Unmeasured
+        raise kind(f"sptune: {row['outcome']}, rule {row['rule']}: {row['why']}")

@@ -4,11 +4,21 @@ import figure_attention
 import figure_exchange
 import figure_gloo
 import figure_mpi
+import figure_pack
 import figure_scaling
 import figure_torch
 import figure_ucx
 
 FIGURES = {
     f.NAME: f
-    for f in (figure_attention, figure_scaling, figure_exchange, figure_mpi, figure_ucx, figure_torch, figure_gloo)
+    for f in (
+        figure_attention,
+        figure_scaling,
+        figure_exchange,
+        figure_pack,
+        figure_mpi,
+        figure_ucx,
+        figure_torch,
+        figure_gloo,
+    )
 }

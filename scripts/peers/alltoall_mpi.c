@@ -368,7 +368,7 @@ static void command_share(struct command *c)
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (done)
             return;
-        nanosleep(&(struct timespec){.tv_nsec = 500 * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 2000 * 1000}, NULL);
     }
 }
 
