@@ -148,9 +148,7 @@ static enum status cpu_queue_create_beside(struct dev *dev, struct dev_queue **o
 
 static bool cpu_can_overlap(const struct dev *dev)
 {
-    cpu_set_t cpus;
-    (void)dev;
-    return sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) > 1;
+    return cpu_threads(dev) > 1;
 }
 
 static void cpu_queue_destroy(struct dev_queue *queue)

@@ -42,6 +42,8 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
     struct build *build = arg;
     struct candidates *out = build->out;
     const struct request *r = build->request;
+    if (plan->chunks > 1 && (plan->sp == 1 || !verdict_ok(verdict)))
+        return STATUS_OK; /* nobody asked for chunks, so where they do nothing there is nothing to explain */
     TRY(mem_grow((void **)&out->rows, &out->cap_rows, (size_t)out->n + 1, sizeof *out->rows));
     TRY(mem_grow((void **)&out->prices, &out->cap_prices, (size_t)out->n + 1, sizeof *out->prices));
     struct recommend_candidate *row = &out->rows[out->n];

@@ -57,6 +57,22 @@ void request_without_direct(struct request *request, const char *why)
     own_exchange(request, &stands_in);
 }
 
+/* Powers of two: more chunks hide more of the exchange and make its messages smaller. */
+static void own_chunks(struct request *request)
+{
+    static const int chunks[] = {1, 2, 4};
+    struct plan_space *space = &request->space;
+    space->nchunks = 0;
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0] && request->overlap && request->target->overlap; i++)
+        space->chunks[space->nchunks++] = chunks[i];
+}
+
+void request_with_overlap(struct request *request)
+{
+    request->overlap = true;
+    own_chunks(request);
+}
+
 static void take_defaults(struct request *request)
 {
     struct plan_space *space = &request->space;
@@ -64,6 +80,7 @@ static void take_defaults(struct request *request)
     space->dev = request->dev;
     space->base = request->target->defaults;
     own_exchange(request, &stands_in);
+    own_chunks(request);
     const struct plan *base = &space->base;
     char zero[8];
     text_print(zero, sizeof zero, "%d", base->zero_stage);

@@ -45,6 +45,7 @@ struct request {
     enum request_effort effort;
     int64_t budget_us;
     bool oversubscribe, replay;
+    bool overlap;       /* these ranks can compute and exchange at once: chunks are searched where the target has them */
     char no_direct[64]; /* why exchange direct does not work between these ranks; "": it does, or nobody asked them */
     uint64_t seed;
     int nassumptions;
@@ -60,6 +61,8 @@ void request_without_direct(struct request *request, const char *why);
 /* The same question to another runtime: its own exchange, kernels and defaults. What was fixed and it does not execute
  * is open again. Of a completed request; its assumptions are no longer told. */
 enum status request_retarget(struct request *request, const struct target *target);
+/* Of a completed request: what the ranks at hand can do (see the field). */
+void request_with_overlap(struct request *request);
 void request_assume(struct request *request, const char *name, const char *value, const char *from);
 
 #endif

@@ -49,6 +49,15 @@ static bool same_layer(const struct plan *a, const struct plan *b)
            strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
 }
 
+/* Chunks change nothing but what overlaps, which no estimate sees: they are tried on the best plan, once its layer was timed whole. */
+static bool chunks_now(const struct search *search, const struct plan *plan, int chosen)
+{
+    const struct recommend_candidate *best = &search->candidates.rows[chosen];
+    struct plan other = *plan;
+    other.chunks = best->plan.chunks;
+    return search->level == PARTS_LAYER && best->timed && same_layer(&other, &best->plan);
+}
+
 /* May this row still win? Not timed yet, not refused, and near enough to the best. A plan that does not fit is timed
  * only when it is the answer all the same. */
 static bool could_win(const struct search *search, int i, int chosen)
@@ -56,6 +65,8 @@ static bool could_win(const struct search *search, int i, int chosen)
     const struct recommend_candidate *row = &search->candidates.rows[i];
     if (!row->priced || row->timed || (row->fit == WORK_DOES_NOT_FIT && i != chosen))
         return false;
+    if (row->plan.chunks > 1)
+        return i == chosen || chunks_now(search, &row->plan, chosen);
     return i == chosen || candidates_ratio(search->request, &search->candidates, i, chosen, &search->pool).lo <=
                               efforts[search->request->effort].margin;
 }
@@ -285,14 +296,16 @@ static int64_t layer_bytes(const struct request *request)
     return most;
 }
 
-/* Exchange direct is a default only where the ranks at hand, and what memory they can share, allow it. */
-static void settle_exchange(const struct bench_session *session, struct request *request)
+/* What is searched only where the ranks at hand, and what memory they can share, allow it: exchange direct, chunks. */
+static void settle_ranks(const struct bench_session *session, struct request *request)
 {
     if (session->env == NULL || request->ranks == 1)
         return;
     struct verdict verdict = bench_exchange_verdict(session->env, "direct", layer_bytes(request));
     if (!verdict_ok(&verdict))
         request_without_direct(request, verdict.why);
+    if (dev_can_overlap(session->env->dev))
+        request_with_overlap(request);
 }
 
 enum status search_run(const struct request *request, struct bench_session *session, struct recommendation *out)
@@ -301,7 +314,7 @@ enum status search_run(const struct request *request, struct bench_session *sess
     struct search *search = NULL;
     *out = (struct recommendation){.request = *request, .chosen = -1, .native_best = -1};
     TRY(mem_alloc(sizeof *search, "a search", (void **)&search));
-    settle_exchange(session, &out->request);
+    settle_ranks(session, &out->request);
     request = &out->request;
     enum status status = open_search(request, session, search);
     if (status == STATUS_OK)
