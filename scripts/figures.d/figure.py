@@ -3,11 +3,19 @@
 import statistics
 
 import paired
+from ours import Unmeasured
 
 
 def of_key(row, *fields):
     """Field values of a row's key joined by '-', its name within a figure."""
     return "-".join(str(row["key"][field]) for field in fields)
+
+
+def of_row(row, field):
+    """A number of the row that a ratio needs."""
+    if row.get(field) is None:
+        raise Unmeasured(f"sptune: a {row['key']['subject']} row without {field}")
+    return row[field]
 
 
 def mib(count):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from figure import Row
+from figure import Row, of_row
 from rounds import alternate
 
 NAME = "attention"
@@ -30,7 +30,7 @@ def one(context, direction, head_dim, causal):
     def take(n):
         (row,) = context.ours.rows(n, "attention", **wanted)
         flops["of_row"] = row["flops"]
-        return {"attention_us": row["times_us"], "ceiling_tflops": [row["ceiling_tflops"]]}
+        return {"attention_us": row["times_us"], "ceiling_tflops": [of_row(row, "ceiling_tflops")]}
 
     rounds = alternate({"sptune": take}, context.rounds, context.seconds)
     row = Row(f"{direction} d={head_dim} {'causal' if causal else 'full'}", rounds, threads=1, ranks=1)

@@ -5,7 +5,7 @@ Where two CPUs share a core, the FMA loop's own speed-up shows what the machine 
 
 from functools import partial
 
-from figure import Row
+from figure import Row, of_row
 from figure_attention import options
 from rounds import alternate
 
@@ -30,7 +30,7 @@ def one(context, direction, causal, counts):
     def side(threads):
         def take(n):
             (row,) = context.ours.rows(n, "attention", **options(threads, **shape))
-            return {f"threads{threads}_us": row["times_us"], f"threads{threads}_tflops": [row["ceiling_tflops"]]}
+            return {f"threads{threads}_us": row["times_us"], f"threads{threads}_tflops": [of_row(row, "ceiling_tflops")]}
 
         return take
 

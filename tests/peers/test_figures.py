@@ -133,6 +133,11 @@ class Files(unittest.TestCase):
             file.flush()
             self.assertRaises(SystemExit, record.load, file.name)
 
+    def test_a_number_that_is_missing(self):
+        row = {"key": {"subject": "attention"}, "ceiling_tflops": None, "flops": 2.0}
+        self.assertEqual(figure.of_row(row, "flops"), 2.0)
+        self.assertRaisesRegex(ours.Unmeasured, "without ceiling_tflops", figure.of_row, row, "ceiling_tflops")
+
     def test_digits(self):
         self.assertEqual(record.digits(2.31, 2.2, 2.4), 2)
         self.assertEqual(record.digits(2.31, 1.2, 3.4), 1)
