@@ -12,7 +12,8 @@
  * Copies of a replicated head cannot all be stored to one place. There the receiver reads them from the ranks that
  * hold them and sums them in fp32, in rank order, in the same pass.
  *
- * Stores bypass the cache when what all ranks of the host move does not stay in it (docs/decisions/0004-direct-stores.md).
+ * Stores bypass the cache, whatever the size: a peer holds what it read there, and on the sequence side other ranks
+ * store next to every row (docs/decisions/0004-direct-stores.md has the figures).
  */
 #include "sp/exchange_direct.h"
 #include "sp/exchange_block.h"
@@ -22,7 +23,6 @@
 #include "kernels/copy_stream.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 enum slot { SLOT_READY, SLOT_DONE };
 
@@ -31,8 +31,7 @@ struct direct {
     struct comm *group;
     struct dev *dev;
     int rank, size;
-    uint64_t epoch;       /* runs so far */
-    int64_t stream_bytes; /* a run of more than this on this rank bypasses the cache */
+    uint64_t epoch; /* runs so far */
     struct window *flags;
     struct direct_memory memory;
     const void **copies; /* [size] */
@@ -64,16 +63,6 @@ static void direct_destroy(void *state)
     free(direct);
 }
 
-/* Both sides of a run of b bytes on each of P ranks are 2 b P; up to half of the last-level cache they stay there from
- * run to run. All ranks are taken to share one such cache, which errs towards bypassing it: that costs less. */
-static int64_t stream_threshold(int size)
-{
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (cache <= 0)
-        cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return cache > 0 ? (int64_t)cache / (4 * (int64_t)size) : INT64_MAX;
-}
-
 /* What can fail on this rank alone. *out is set, half-built too. */
 static enum status prepare(const struct exchange_shape *shape, struct comm *group, struct direct **out)
 {
@@ -85,7 +74,6 @@ static enum status prepare(const struct exchange_shape *shape, struct comm *grou
     direct->dev = comm_dev(group);
     direct->rank = comm_rank(group);
     direct->size = comm_size(group);
-    direct->stream_bytes = stream_threshold(direct->size);
     for (int m = 0; m < 2; m++)
         TRY(dev_event_create(direct->dev, &direct->mark[m]));
     return mem_alloc((size_t)direct->size * sizeof *direct->copies, "copies of a head", (void **)&direct->copies);
@@ -136,11 +124,6 @@ static int64_t direct_staging(const void *state)
     return 0;
 }
 
-void exchange_direct_stream_from(void *state, int64_t bytes)
-{
-    ((struct direct *)state)->stream_bytes = bytes;
-}
-
 /* ---- one run ---- */
 
 struct call {
@@ -148,7 +131,6 @@ struct call {
     enum exchange_direction direction;
     const struct exchange_tensor *tensors;
     int n;
-    bool stream;
     struct dev_queue *queue;
 };
 
@@ -206,10 +188,7 @@ static enum status push(const struct call *call, int p)
                                           .dst_stride = {0, to.batch_stride, to.token_stride},
                                           .row_bytes = (size_t)from.row_bytes};
     }
-    enum dev_kind dev = dev_kind_of(call->direct->dev);
-    /* What stays on this rank is read here next. */
-    bool stream = call->stream && p != call->direct->rank;
-    return stream ? copy_stream_run(dev, jobs, njobs, call->queue) : copy_run(dev, jobs, njobs, call->queue);
+    return copy_stream_run(dev_kind_of(call->direct->dev), jobs, njobs, call->queue);
 }
 
 /* Head j of tensor i, for my tokens, from the ranks j*copies .. j*copies + copies-1 that hold it. */
@@ -248,17 +227,14 @@ static enum status pull_sums(const struct call *call, int i)
 static enum status call_check(struct call *call)
 {
     const struct direct *direct = call->direct;
-    int64_t bytes = 0;
     TRY(exchange_check_tensors(call->tensors, call->n, direct->size));
     for (int i = 0; i < call->n; i++) {
         const struct exchange_tensor *tensor = &call->tensors[i];
-        bytes += exchange_bytes(&direct->shape, direct->size, tensor->count, tensor->dim);
         if (moves(call, i) && (direct_memory_at(&direct->memory, direct->rank, tensor->seq) == NULL ||
                                direct_memory_at(&direct->memory, direct->rank, tensor->head) == NULL))
             return HINT(FAIL(STATUS_USAGE, "an exchange of memory that peers cannot reach"),
                         "both sides come from the exchange's alloc");
     }
-    call->stream = bytes > direct->stream_bytes;
     return STATUS_OK;
 }
 

@@ -28,7 +28,4 @@ void direct_memory_destroy(struct direct_memory *memory);
 /* Where `rank` has what this rank has at `local`; NULL: not from here. */
 char *direct_memory_at(const struct direct_memory *memory, int rank, const void *local);
 
-/* Bypass the cache in runs of more than `bytes` on this rank; by default what stream_threshold derives from the machine. */
-void exchange_direct_stream_from(void *state, int64_t bytes);
-
 #endif

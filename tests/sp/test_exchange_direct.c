@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "comm/ranks.h"
 #include "sp/exchange.h"
-#include "sp/exchange_direct.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -107,12 +106,11 @@ static int back(struct layer *layer, int run, struct dev_queue *queue)
     return 0;
 }
 
-static int both_ways(struct comm *comm, struct dev_queue *queue, int kv_heads, int64_t seq_local, int64_t stream_from)
+static int both_ways(struct comm *comm, struct dev_queue *queue, int kv_heads, int64_t seq_local)
 {
     struct layer layer;
     int failed = 0;
     RANK_TRY(layer_open(&layer, comm, kv_heads, seq_local));
-    exchange_direct_stream_from(layer.state, stream_from);
     for (int run = 0; run < 6 && !failed; run++) {
         failed = there(&layer, run, queue);
         failed = failed ? failed : back(&layer, run, queue);
@@ -121,23 +119,22 @@ static int both_ways(struct comm *comm, struct dev_queue *queue, int kv_heads, i
     return failed;
 }
 
-static int rank_streams(const struct launch *launch, void *arg)
+static int rank_long_rows(const struct launch *launch, void *arg)
 {
     struct side side;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
-    int failed = both_ways(side.comm, side.queue, HEADS, 37, 0);
-    failed = failed ? failed : both_ways(side.comm, side.queue, HEADS, 37, INT64_MAX);
-    failed = failed ? failed : both_ways(side.comm, side.queue, 2, 31, 0); /* copies, from 4 ranks on */
+    int failed = both_ways(side.comm, side.queue, HEADS, 37);
+    failed = failed ? failed : both_ways(side.comm, side.queue, 2, 31); /* copies, from 4 ranks on */
     side_close(&side);
     return failed;
 }
 
-static void both_kinds_of_stores(void **state)
+static void long_rows_there_and_back(void **state)
 {
     (void)state;
     for (int ranks = 2; ranks <= 8; ranks *= 2) /* 8: more than most CI machines have CPUs */
-        ranks_pass(ranks, rank_streams, NULL);
+        ranks_pass(ranks, rank_long_rows, NULL);
 }
 
 /* ---- memory ---- */
@@ -261,7 +258,7 @@ static void a_death_is_named_by_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_kinds_of_stores),
+        cmocka_unit_test(long_rows_there_and_back),
         cmocka_unit_test(many_small_buffers_in_few_windows),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_death_is_named_by_all),
