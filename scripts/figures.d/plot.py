@@ -33,11 +33,11 @@ def ceilings(document):
 
 def script(curves, machine, ranks, output):
     lines = [
-        "set terminal svg size 760,420 dynamic background rgb 'white' font 'sans-serif,13'",
+        "set terminal svg size 760,460 dynamic background rgb 'white' font 'sans-serif,13'",
         f"set output '{output}'",
         f"set title 'Whole forward exchange, {ranks} ranks, {machine}' noenhanced",
         "set logscale x 2; set xlabel 'bytes sent by one rank'; set ylabel 'GB/s, layout included'",
-        "set format x '%.0b %BB'; set yrange [0:*]; set key top left; set grid ytics lc rgb '#dddddd'",
+        "set format x '%.0b %BB'; set yrange [0:*]; set key below maxrows 2; set grid ytics lc rgb '#bbbbbb'",
     ]
     for i, (_, points, _, _) in enumerate(curves):
         lines.append(f"$d{i} << EOD\n" + "\n".join(f"{x} {y:.6g}" for x, y in points) + "\nEOD")

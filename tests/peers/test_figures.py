@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import figure  # noqa: E402
 import figure_ucx  # noqa: E402
 import ours  # noqa: E402
 import paired  # noqa: E402
+import plot  # noqa: E402
 import record  # noqa: E402
 import rounds  # noqa: E402
 import theirs  # noqa: E402
@@ -141,6 +143,49 @@ class Files(unittest.TestCase):
     def test_digits(self):
         self.assertEqual(record.digits(2.31, 2.2, 2.4), 2)
         self.assertEqual(record.digits(2.31, 1.2, 3.4), 1)
+
+
+def exchange_document(buffers, sizes, labels):
+    """As figure_exchange makes it, of times in proportion to the bytes."""
+    out = document()
+    out["rows"] = [
+        {
+            "name": f"S={size}", "ranks": 4, "threads": 1, "buffers": buffers, "bytes": size, "exchange": "direct", "ratios": [],
+            "medians": {label: size / rate / 1e3 if label.endswith("_us") else rate for label, rate in labels.items()},
+            "rounds": [],
+        }
+        for size in sizes
+    ]  # fmt: skip
+    return out
+
+
+class Picture(unittest.TestCase):
+    LABELS = {"direct_us": 8, "packed_us": 4, "packed-separate_us": 2, "direct_ceiling_GBps": 10}
+
+    def test_rates(self):
+        given = exchange_document("hot", [1 << 20, 1 << 18], self.LABELS)
+        given["rows"] += exchange_document("cold", [1 << 19], self.LABELS)["rows"]
+        self.assertEqual([size for size, _ in plot.rates(given, "direct")], [1 << 18, 1 << 20])
+        for label, rate in (("direct", 8), ("packed", 4), ("packed-separate", 2)):
+            self.assertAlmostEqual(plot.rates(given, label)[0][1], rate)
+        self.assertEqual(plot.ceilings(given), [(1 << 18, 10), (1 << 20, 10)])
+        self.assertEqual(plot.rates(given, "separate"), [])
+
+    def test_drawn(self):
+        if shutil.which("gnuplot") is None:
+            self.skipTest("no gnuplot")
+        with tempfile.TemporaryDirectory(prefix="sptune-test-") as folder:
+            record.write(os.path.join(folder, "exchange.json"), exchange_document("hot", [1 << 18, 1 << 20], self.LABELS))
+            record.write(os.path.join(folder, "mpi.json"), exchange_document("hot", [1 << 18, 1 << 20], {"separate_us": 1}))
+            plot.draw(folder, os.path.join(folder, "out.svg"))
+            with open(os.path.join(folder, "out.svg")) as file:
+                drawn = file.read()
+        for words in ("direct", "packed", "Open MPI, pack and unpack", "peer copy", "4 ranks"):
+            self.assertIn(words, drawn)
+
+    def test_nothing_to_draw(self):
+        with tempfile.TemporaryDirectory(prefix="sptune-test-") as folder:
+            self.assertRaises(SystemExit, plot.draw, folder, os.path.join(folder, "out.svg"))
 
 
 PEER = """
