@@ -66,7 +66,9 @@ enum status row_open(struct run *run, struct row *row, bool others_open)
     } else if (status == STATUS_NOMEM) {
         row_waive(row, RULE_MEMORY, "%s", status_last()->what);
     } else if (status == STATUS_UNSUPPORTED) {
-        row_waive(row, RULE_KERNEL_CANNOT, "%s", status_last()->what);
+        /* Kernels were asked by check; what is found only now is room for the memory of an exchange. */
+        row_waive(row, row->subject->layout_included ? RULE_EXCHANGE_CANNOT : RULE_KERNEL_CANNOT, "%s",
+                  status_last()->what);
     } else {
         row_fail(row, status_last()->what);
     }

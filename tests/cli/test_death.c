@@ -16,6 +16,7 @@ static const char *const lines[] = {
     "tune --heads 14 --kv-heads 2 --head-dim 64 --seq 8k --ranks 2 --oversubscribe --effort full --budget 100s "
     "--progress none",
     "check --ranks 2",
+    "bench exchange --exchange direct --seq 64..4096+64 --heads 4 --kv-heads 1 --ranks 4 --budget 100s --progress none",
 };
 
 static void store_is_clean(void)
