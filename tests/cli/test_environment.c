@@ -18,10 +18,12 @@ static void rows_ok(const struct run *run, size_t rows, char *transport, size_t 
     json_t *document = run_json(run, "samples"), *row, *time;
     size_t at, i;
     assert_int_equal(json_array_size(json_object_get(document, "samples")), rows);
-    json_array_foreach(json_object_get(document, "samples"), at, row) {
+    json_array_foreach(json_object_get(document, "samples"), at, row)
+    {
         assert_string_equal(json_string_value(json_object_get(row, "outcome")), "ok");
         snprintf(transport, size, "%s", json_string_value(json_object_get(row, "transport")));
-        json_array_foreach(json_object_get(row, "times_us"), i, time) {
+        json_array_foreach(json_object_get(row, "times_us"), i, time)
+        {
             double us = json_number_value(time);
             assert_true(us > 0 && us < RUN_LIMIT_S * 1e6);
         }
@@ -198,8 +200,9 @@ static void test_stepping_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_dev_shm), cmocka_unit_test(test_full_dev_shm),   cmocka_unit_test(test_hidden_proc),
-        cmocka_unit_test(test_read_only_disk), cmocka_unit_test(test_stepping_clock),
+        cmocka_unit_test(test_small_dev_shm),  cmocka_unit_test(test_full_dev_shm),
+        cmocka_unit_test(test_hidden_proc),    cmocka_unit_test(test_read_only_disk),
+        cmocka_unit_test(test_stepping_clock),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

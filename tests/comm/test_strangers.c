@@ -20,7 +20,7 @@ enum { SLOW_BYTES = 40 /* of a hello of 60, one at a time */ };
 struct crowd {
     int strangers;
     enum manner only; /* MANNERS: all of them in turn */
-    int files; /* RLIMIT_NOFILE of rank 0, 0: as it is */
+    int files;        /* RLIMIT_NOFILE of rank 0, 0: as it is */
 };
 
 static int connect_root(const struct launch *launch)

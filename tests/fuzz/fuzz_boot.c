@@ -111,7 +111,8 @@ static void knock(const uint8_t *data, size_t size)
     memcpy(launch.token, token, sizeof token);
     launch.listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     FUZZ_MUST(launch.listen_fd >= 0 && bind(launch.listen_fd, (struct sockaddr *)&address, len) == 0);
-    FUZZ_MUST(listen(launch.listen_fd, 8) == 0 && getsockname(launch.listen_fd, (struct sockaddr *)&address, &len) == 0);
+    FUZZ_MUST(listen(launch.listen_fd, 8) == 0 &&
+              getsockname(launch.listen_fd, (struct sockaddr *)&address, &len) == 0);
     int port = ntohs(address.sin_port), stranger = connect_to(port), rank = connect_to(port);
     send(stranger, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     say_hello(rank);

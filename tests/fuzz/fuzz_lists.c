@@ -116,7 +116,8 @@ static void parse_line(const uint8_t *data, size_t size)
     enum status status = opt_parse(argc, argv, tables, &cli->opts);
     if (status != STATUS_OK)
         fuzz_refused(status, STATUS_USAGE, STATUS_NOMEM);
-    if (status == STATUS_OK && !names_a_file(cli) && cli->opts.nargs > 0 && bench_subject_find(cli->opts.args[0]) != NULL)
+    if (status == STATUS_OK && !names_a_file(cli) && cli->opts.nargs > 0 &&
+        bench_subject_find(cli->opts.args[0]) != NULL)
         make_cells(cli, cli->opts.args[0]);
     free(cli);
     for (int i = 1; i < argc; i++)

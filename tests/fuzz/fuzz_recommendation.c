@@ -20,8 +20,8 @@ static void read_question(const char *line, struct explain_options *out)
 
 static void check_refusal(enum status status)
 {
-    FUZZ_MUST(status == STATUS_USAGE || status == STATUS_UNSUPPORTED || status == STATUS_NODATA || status == STATUS_CHECK ||
-              status == STATUS_NOMEM);
+    FUZZ_MUST(status == STATUS_USAGE || status == STATUS_UNSUPPORTED || status == STATUS_NODATA ||
+              status == STATUS_CHECK || status == STATUS_NOMEM);
     FUZZ_MUST(status_last()->code == status && status_last()->what[0] != '\0');
 }
 
