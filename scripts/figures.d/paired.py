@@ -21,13 +21,13 @@ def median_of_rounds(rounds, value):
     return statistics.median(value({label: statistics.median(samples) for label, samples in r.items()}) for r in rounds)
 
 
-def estimate(rounds, value, seed=1, resamples=RESAMPLES):
+def estimate(rounds, value, seed=1, resamples=None):
     """(estimate, lo, hi). rounds: [{label: [sample, ...]}], the same labels in each; value: {label: median} -> number."""
     if not rounds or any(not samples for r in rounds for samples in r.values()):
         raise ValueError("a round without samples")
     draw = random.Random(seed)
     values = []
-    for _ in range(resamples):
+    for _ in range(resamples or RESAMPLES):
         chosen = draw.choices(rounds, k=len(rounds))
         values.append(
             median_of_rounds(

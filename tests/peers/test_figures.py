@@ -1,5 +1,6 @@
 """The ratios and intervals of scripts/figures, its rounds, its files and its comparators' protocol."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "scripts", "figures.d"))
@@ -19,6 +21,7 @@ import paired  # noqa: E402
 import plot  # noqa: E402
 import record  # noqa: E402
 import rounds  # noqa: E402
+import table  # noqa: E402
 import theirs  # noqa: E402
 
 
@@ -214,6 +217,125 @@ class Peers(unittest.TestCase):
             peer.run(0)
         with self.assertRaisesRegex(ours.Unmeasured, "No such file"):
             theirs.Peer(["/nowhere/comparator"])
+
+
+class StandinOurs:
+    """Rows whose times are 100 us, 200 for packed, 400 for packed-separate, less with threads; sequences longer than 10k are waived."""
+
+    folder = "/nowhere"
+
+    def needs_exchange(self, name):
+        pass
+
+    def command(self, subject, **options):
+        return ["sptune", "bench", subject, *options]
+
+    def rows(self, samples, subject, **options):
+        if options.get("seq", 0) > 10000:
+            raise ours.Unmeasured("too long")
+        out = []
+        for name in str(options.get("exchange", "")).split(","):
+            us = {"packed": 200.0, "packed-separate": 400.0}.get(name, 100.0) / options["threads"]
+            out.append(
+                {
+                    "key": {"subject": subject, "exchange": name}, "times_us": [us] * samples, "bytes": 1 << 20, "flops": 8e6,
+                    "ceiling_GBps": 20.0, "ceiling_tflops": 0.1 * options["threads"], "transport": "ucx posix shm",
+                    "conditions": {"pack_us": 50.0},
+                }
+            )  # fmt: skip
+        return out
+
+
+class StandinPeer:
+    """Every iteration takes 300 us."""
+
+    words = ["comparator"]
+    about = {"library": "l"}
+
+    def ask(self, n, *words):
+        return {"times_us": [300.0] * n, "bytes": 1 << 20}
+
+    def run(self, n, *words):
+        return self.ask(n)["times_us"]
+
+    def close(self):
+        self.closed = True
+
+
+class StandinContext:
+    ours, quick, rounds, seconds, ranks, exchange, peers = StandinOurs(), False, 2, 0.001, 4, "direct", "peers"
+    machine = {"cpus": 8}
+
+    def peer_about(self, about):
+        self.about = about
+
+    def python_with_torch(self):
+        return "python3"
+
+
+class Figures(unittest.TestCase):
+    """Each figure's ratios from times that are known."""
+
+    def made(self, name):
+        peer = StandinPeer()
+        found = {"ratios": {}, "waived": 0, "rows": 0}
+        module = table.FIGURES[name]
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(unittest.mock.patch.object(paired, "RESAMPLES", 20))
+            for known, value in (("Peer", lambda *_: peer), ("start", lambda _: peer), ("tag_bw", lambda *_: 60.0)):
+                if hasattr(module, known):
+                    stack.enter_context(unittest.mock.patch.object(module, known, value))
+            if name == "ucx":
+                stack.enter_context(unittest.mock.patch.object(module.shutil, "which", lambda _: "there"))
+                stack.enter_context(unittest.mock.patch.object(module.os, "sched_getaffinity", lambda _: {0, 1}))
+            for measure in module.run(StandinContext()):
+                try:
+                    row = measure().document()
+                except ours.Unmeasured:
+                    found["waived"] += 1
+                    continue
+                found["rows"] += 1
+                for ratio in row["ratios"]:
+                    found["ratios"].setdefault(ratio["name"], (round(ratio["value"], 6), set()))[1].add(ratio["target"])
+        self.assertTrue(not hasattr(module, "Peer") or peer.closed)
+        return found
+
+    def test_attention(self):
+        self.assertEqual(self.made("attention")["ratios"], {"share of FMA rate": (0.8, {0.8, 0.75, 0.65})})
+
+    def test_scaling(self):
+        found = self.made("scaling")["ratios"]
+        self.assertEqual(found["speed-up, 2 threads"], (2.0, {1.7}))
+        self.assertEqual(found["speed-up, 8 threads"], (8.0, {None}))
+        self.assertEqual(found["of the FMA loop, 8 threads"], (8.0, {None}))
+
+    def test_exchange(self):
+        found = self.made("exchange")
+        self.assertEqual((found["rows"], found["waived"]), (8, 2))
+        self.assertEqual(found["ratios"]["packed / direct"], (2.0, {2.0}))
+        self.assertEqual(found["ratios"]["packed-separate / direct"], (4.0, {3.3}))
+        self.assertEqual(found["ratios"]["direct, share of peer copy"], (round((1 << 20) / 100 / 1e3 / 20, 6), {0.7}))
+
+    def test_pack(self):
+        self.assertEqual(self.made("pack")["ratios"], {"pack rate / memcpy rate": (2.0, {0.8})})
+
+    def test_mpi(self):
+        found = self.made("mpi")["ratios"]
+        self.assertEqual(found["MPI pack, unpack / direct"], (3.0, {2.0}))
+        self.assertEqual(found["MPI needed passes / direct"], (3.0, {None}))
+
+    def test_ucx(self):
+        self.assertEqual(self.made("ucx")["ratios"], {"rate of both directions / tag_bw": (1.2, {0.9})})
+
+    def test_torch(self):
+        self.assertEqual(self.made("torch")["ratios"], {"torch / sptune": (24.0, {1.15, 1.2})})
+
+    def test_gloo(self):
+        found = self.made("gloo")
+        self.assertEqual((found["rows"], found["ratios"]), (12, {"gloo / sptune": (6.0, {2.0, None})}))
+
+    def test_all_are_tested(self):
+        self.assertEqual({"test_" + name for name in table.FIGURES} - set(dir(self)), set())
 
 
 STANDIN = """#!/bin/sh
