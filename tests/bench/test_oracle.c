@@ -198,6 +198,21 @@ static void test_terms_that_cancel(void **state)
     assert_false(oracle_all_agree(&shape, errors, &scale, why));
 }
 
+/* 12 tokens of bf16, where the plain computation rounds to the good side: seed 25377433 of check. */
+static void test_few_values(void **state)
+{
+    (void)state;
+    struct attention_shape shape = shape_make(DTYPE_BF16);
+    const struct oracle_scale scale = {.do_max = 3};
+    struct oracle_error errors[ORACLE_OUTPUTS];
+    char why[256];
+    oracle_errors_init(errors);
+    oracle_compare(&errors[ORACLE_DV], 0.0406, 0, 0.0196, 17, 0);
+    assert_true(oracle_all_agree(&shape, errors, &scale, why));
+    oracle_compare(&errors[ORACLE_DV], 0.05, 0, 0.0196, 17, 0);
+    assert_false(oracle_all_agree(&shape, errors, &scale, why));
+}
+
 static void test_no_queries(void **state)
 {
     (void)state;
@@ -242,6 +257,7 @@ int main(void)
         cmocka_unit_test(test_plain_errs),
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_terms_that_cancel),
+        cmocka_unit_test(test_few_values),
         cmocka_unit_test(test_no_queries),
         cmocka_unit_test(test_copies_round_apart),
     };
