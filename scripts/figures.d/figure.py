@@ -26,16 +26,16 @@ class Row:
     def __init__(self, name, rounds, threads, ranks):
         self.name, self.rounds, self.threads, self.ranks = name, rounds, threads, ranks
         self.command, self.peer_command, self.values = [], [], {}
-        self.kept = None
         self.ratios = []  # (name, estimate, target)
 
     def keep(self, *names):
-        """Of the rounds' labels only those that begin with one of these names and a unit belong to this row."""
-        self.kept = names
+        """Of the labels that every round has, those that begin with one of these names and a unit belong to this row."""
+        common = set.intersection(*(set(r["samples"]) for r in self.rounds))
+        labels = {label for label in common if any(label.startswith(name + "_") for name in names)}
         self.rounds = [
             {
                 "order": r["order"],
-                "samples": {k: v for k, v in r["samples"].items() if any(k.startswith(n + "_") for n in names)},
+                "samples": {label: samples for label, samples in r["samples"].items() if label in labels},
             }
             for r in self.rounds
         ]

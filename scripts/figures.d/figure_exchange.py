@@ -31,7 +31,7 @@ def one(context, seq, buffers):
             name = of_key(row, "exchange")
             sent["bytes"] = row["bytes"]
             samples[name + "_us"] = row["times_us"]
-            if row["ceiling_GBps"] is not None:
+            if name == best and row["ceiling_GBps"] is not None:
                 samples[name + "_ceiling_GBps"] = [row["ceiling_GBps"]]
         return samples
 
@@ -43,6 +43,6 @@ def one(context, seq, buffers):
     for other in others:
         row.add(f"{other} / {best}", lambda m, o=other: m[o + "_us"] / m[best + "_us"], TARGETS[other])
     ceiling = best + "_ceiling_GBps"
-    if all(ceiling in r["samples"] for r in rounds):
+    if all(ceiling in r["samples"] for r in row.rounds):
         row.add(f"{best}, share of peer copy", lambda m: sent["bytes"] / m[best + "_us"] / 1e3 / m[ceiling], 0.7)
     return row

@@ -120,6 +120,12 @@ def document():
 
 
 class Files(unittest.TestCase):
+    def test_a_label_of_some_rounds_only(self):
+        taken = [{"order": ["x"], "samples": {"a_us": [1.0], "a_GBps": [2.0]}}, {"order": ["x"], "samples": {"a_us": [3.0]}}]
+        row = figure.Row("S=1", taken, threads=1, ranks=2)
+        row.keep("a")
+        self.assertEqual(row.document()["medians"], {"a_us": 2.0})
+
     def test_written_and_read(self):
         with tempfile.TemporaryDirectory(prefix="sptune-test-") as folder:
             path = os.path.join(folder, "deeper", "n.json")
