@@ -12,6 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+/* What hwloc's plugins (Debian's libhwloc-plugins: OpenCL, GL) leave behind. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:hwloc_topology_load\n";
+}
+#endif
+
 static bool accepts(const char *from)
 {
     return strcmp(from, "local") == 0;
