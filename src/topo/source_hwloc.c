@@ -9,17 +9,9 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-/* What hwloc's plugins (Debian's libhwloc-plugins: OpenCL, GL) leave behind. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:hwloc_topology_load\n";
-}
-#endif
 
 static bool accepts(const char *from)
 {
@@ -41,6 +33,8 @@ static void leave_out(hwloc_topology_t machine, const char *component)
     (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
 }
 
+/* Nothing of a plugin (Debian's libhwloc-plugins: OpenCL, GL, X) is needed here, and some of them start threads, take a tenth of a
+ * second, or leak. What is built into hwloc and does the same is left out by name. */
 static enum status load(hwloc_topology_t machine)
 {
     static const char *const slow[] = {"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
@@ -68,10 +62,16 @@ static enum status read_machine(hwloc_topology_t machine, struct topo *out)
              "this one");
 }
 
+static void without_plugins(void)
+{
+    setenv("HWLOC_PLUGINS_PATH", "", 0); /* read when the first topology is made */
+}
+
 static enum status read_local(const char *from, struct topo *out)
 {
     hwloc_topology_t machine;
     (void)from;
+    without_plugins();
     if (hwloc_topology_init(&machine) != 0)
         return FAIL(STATUS_NOMEM, "hwloc cannot start: %s", strerror(errno));
     enum status status = load(machine);
