@@ -3,6 +3,9 @@
 
 static const struct dev_ops *const table[] = {
     &dev_cpu,
+#if SPTUNE_CUDA
+    &dev_cuda,
+#endif
 };
 
 const char *dev_kind_name(enum dev_kind kind)
@@ -73,6 +76,11 @@ enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out)
 bool dev_can_overlap(const struct dev *dev)
 {
     return dev->ops->can_overlap(dev);
+}
+
+struct dev *dev_queue_dev(const struct dev_queue *queue)
+{
+    return queue->dev;
 }
 
 enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg)

@@ -47,6 +47,7 @@ enum status dev_queue_create(struct dev *dev, struct dev_queue **out);
 enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out);
 bool dev_can_overlap(const struct dev *dev); /* is there hardware for two queues at once? */
 void dev_queue_destroy(struct dev_queue *queue);
+struct dev *dev_queue_dev(const struct dev_queue *queue);
 /* fn(arg) in the order of the queue: at once by the caller, but on a queue beside of the CPU by its thread. */
 enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg);
 /* dst and src may each be host or device memory. */

@@ -53,6 +53,7 @@ struct dev_ops {
 };
 
 extern const struct dev_ops dev_cpu;
+extern const struct dev_ops dev_cuda; /* where SPTUNE_CUDA */
 
 #ifdef __cplusplus
 }
