@@ -26,9 +26,9 @@ class Sptune:
         self.disturbed = disturbed  # take rows that were waived because the machine was not quiet
         self.took_disturbed = False
         self.budget = budget  # of one process, most of it for disturbances
-        self.folder = tempfile.mkdtemp(prefix="sptune-figures-")
         self.version = ""
         self.exchanges = self._text("bench", "exchange", "--exchange", "list")
+        self.folder = tempfile.mkdtemp(prefix="sptune-figures-")
 
     def close(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -38,6 +38,8 @@ class Sptune:
             done = subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=60)
         except OSError as why:
             raise SystemExit(f"figures: {self.program}: {why.strerror}; right would be SPTUNE=path of a built sptune")
+        if done.returncode != 0:
+            raise SystemExit(f"figures: {self.program}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
         return done.stdout
 
     def needs_exchange(self, name):

@@ -37,7 +37,7 @@ def script(curves, machine, ranks, output):
         f"set output '{output}'",
         f"set title 'Whole forward exchange, {ranks} ranks, {machine}' noenhanced",
         "set logscale x 2; set xlabel 'bytes sent by one rank'; set ylabel 'GB/s, layout included'",
-        "set format x '%.0b %BB'; set yrange [0:*]; set key below maxrows 2; set grid ytics lc rgb '#bbbbbb'",
+        "set format x '%.0b %BB'; set yrange [0:*]; set key bmargin center horizontal width 1; set grid ytics lc rgb '#bbbbbb'",
     ]
     for i, (_, points, _, _) in enumerate(curves):
         lines.append(f"$d{i} << EOD\n" + "\n".join(f"{x} {y:.6g}" for x, y in points) + "\nEOD")

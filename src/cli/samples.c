@@ -27,10 +27,22 @@ void samples_free(struct samples *samples)
     *samples = (struct samples){0};
 }
 
+/* A row that was waived and measured again by --resume, or waived again, is there once: as it was last. */
 static enum status add(void *arg, int64_t run, const struct sample *sample)
 {
+    struct samples *samples = arg;
+    struct sample copy;
     (void)run;
-    return samples_add(arg, sample);
+    for (int i = 0; i < samples->n; i++) {
+        struct sample *row = &samples->rows[i];
+        if (row->outcome != SAMPLE_WAIVED || !sample_key_equal(&row->key, &sample->key))
+            continue;
+        TRY(sample_copy(sample, &copy));
+        sample_free(row);
+        *row = copy;
+        return STATUS_OK;
+    }
+    return samples_add(samples, sample);
 }
 
 enum status samples_of_run(struct store *store, int64_t run, struct samples *out)

@@ -268,6 +268,14 @@ class Ours(unittest.TestCase):
         self.assertRaises(ours.Unmeasured, sptune.needs_exchange, "direct")
         sptune.close()
 
+    def test_one_that_does_not_start(self):
+        with open(self.program, "w") as file:
+            file.write("#!/bin/sh\necho a library is missing >&2\nexit 127\n")
+        with self.assertRaisesRegex(SystemExit, "exit 127: a library is missing"):
+            ours.Sptune(self.program)
+        with self.assertRaisesRegex(SystemExit, "SPTUNE=path"):
+            ours.Sptune("/nowhere/sptune")
+
     def test_the_command(self):
         env = {**os.environ, "SPTUNE": self.program}
         done = subprocess.run(
