@@ -31,11 +31,16 @@ bool direct_merges(const struct direct_call *call, int i)
     return exchange_merges(&call->tensors[i], call->direction, call->size);
 }
 
+bool direct_moves(const struct direct_call *call, int i)
+{
+    return call->tensors[i].count > 0 && call->shape->batch > 0 && call->shape->seq_local > 0;
+}
+
 static int jobs_between(const struct direct_call *call, int from, int to, struct copy_job jobs[EXCHANGE_TENSORS_MAX])
 {
     int n = 0;
     for (int i = 0; i < call->n; i++) {
-        if (direct_merges(call, i))
+        if (direct_merges(call, i) || !direct_moves(call, i))
             continue;
         struct exchange_block a = source(call, i, from, to), b = target(call, i, from, to);
         jobs[n++] = (struct copy_job){.src = a.base,
@@ -78,15 +83,13 @@ void direct_sum(const struct direct_call *call, int i, int head, const void **co
                              .dtype = call->shape->dtype};
 }
 
-enum status direct_check(const struct direct_call *call, int64_t *out_bytes)
+enum status direct_check(const struct direct_call *call)
 {
     TRY(exchange_check_tensors(call->tensors, call->n, call->size));
-    *out_bytes = 0;
     for (int i = 0; i < call->n; i++) {
         const struct exchange_tensor *tensor = &call->tensors[i];
-        *out_bytes += exchange_bytes(call->shape, call->size, tensor->count, tensor->dim);
-        if (direct_memory_at(call->memory, call->rank, tensor->seq) == NULL ||
-            direct_memory_at(call->memory, call->rank, tensor->head) == NULL)
+        if (direct_moves(call, i) && (direct_memory_at(call->memory, call->rank, tensor->seq) == NULL ||
+                                      direct_memory_at(call->memory, call->rank, tensor->head) == NULL))
             return HINT(FAIL(STATUS_USAGE, "an exchange of memory that peers cannot reach"),
                         "both sides come from the exchange's alloc");
     }

@@ -134,7 +134,7 @@ static enum status pull_sums(const struct push *push, const struct direct_call *
     for (int i = 0; i < call->n; i++) {
         const struct exchange_tensor *tensor = &call->tensors[i];
         int own = exchange_first_head(tensor->heads, push->size, push->rank);
-        if (!direct_merges(call, i) || tensor->count == 0)
+        if (!direct_merges(call, i) || !direct_moves(call, i))
             continue;
         for (int h = 0; h < tensor->heads; h++) {
             struct copy_sum sum;
@@ -162,8 +162,7 @@ static enum status push_run(void *state, enum exchange_direction direction, cons
 {
     struct push *push = state;
     struct direct_call call = {&push->shape, &push->memory, push->rank, push->size, direction, tensors, n};
-    int64_t bytes;
-    TRY(direct_check(&call, &bytes));
+    TRY(direct_check(&call));
     if (copy_peers_late(push->peers) >= 0) {
         int late = comm_job_rank(push->group, copy_peers_late(push->peers));
         return status_rank(FAIL(STATUS_TIMEOUT, "rank %d did not come to the exchange", late), late);
