@@ -19,17 +19,39 @@ const char *dev_kind_name(enum dev_kind kind)
     return "unknown";
 }
 
-enum status dev_open(enum dev_kind kind, int index, struct dev **out)
+static enum status find(enum dev_kind kind, const struct dev_ops **out)
 {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i]->kind != kind)
-            continue;
-        TRY(table[i]->open(index, out));
-        (*out)->ops = table[i];
-        return STATUS_OK;
+        *out = table[i];
+        if (table[i]->kind == kind)
+            return STATUS_OK;
     }
     return HINT(FAIL(STATUS_ABSENT, "this build has no support for %s devices", dev_kind_name(kind)),
                 "use --device cpu, or a build made where the %s libraries are installed", dev_kind_name(kind));
+}
+
+enum status dev_open(enum dev_kind kind, int index, struct dev **out)
+{
+    const struct dev_ops *ops;
+    TRY(find(kind, &ops));
+    TRY(ops->open(index, out));
+    (*out)->ops = ops;
+    return STATUS_OK;
+}
+
+enum status dev_count(enum dev_kind kind, int *out)
+{
+    const struct dev_ops *ops;
+    TRY(find(kind, &ops));
+    if (ops->count != NULL)
+        return ops->count(out);
+    *out = 1;
+    return STATUS_OK;
+}
+
+int64_t dev_cache_bytes(const struct dev *dev)
+{
+    return dev->ops->cache_bytes(dev);
 }
 
 void dev_close(struct dev *dev)

@@ -37,6 +37,10 @@ enum status dev_open(enum dev_kind kind, int index, struct dev **out);
 void dev_close(struct dev *dev);
 enum dev_kind dev_kind_of(const struct dev *dev);
 const char *dev_kind_name(enum dev_kind kind); /* "cpu" */
+/* Devices of a kind that this process could open; none is a failure as that of dev_open. A process that has asked for CUDA devices
+ * cannot give them to processes that it forks afterwards. */
+enum status dev_count(enum dev_kind kind, int *out);
+int64_t dev_cache_bytes(const struct dev *dev); /* of its last-level cache */
 enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
 
 enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out); /* MEM_ALIGN aligned, zeroed */

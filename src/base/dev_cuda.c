@@ -127,6 +127,11 @@ static enum status cuda_open(int index, struct dev **out)
     return STATUS_OK;
 }
 
+static int64_t cuda_cache_bytes(const struct dev *dev)
+{
+    return (int64_t)dev_cuda_l2_bytes(dev);
+}
+
 static void cuda_close(struct dev *dev)
 {
     free(dev);
@@ -286,6 +291,8 @@ const struct dev_ops dev_cuda = {
     .kind = DEV_CUDA,
     .open = cuda_open,
     .close = cuda_close,
+    .count = count_devices,
+    .cache_bytes = cuda_cache_bytes,
     .memory = cuda_memory,
     .alloc = cuda_alloc,
     .free = cuda_free,

@@ -29,6 +29,8 @@ struct dev_ops {
     enum dev_kind kind;
     enum status (*open)(int index, struct dev **out);
     void (*close)(struct dev *dev);
+    enum status (*count)(int *out); /* NULL: 1 */
+    int64_t (*cache_bytes)(const struct dev *dev);
     enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);
     void (*free)(struct dev *dev, void *memory);
