@@ -18,12 +18,15 @@
 
 enum { DIMS = 3, CHUNK = 512 /* fp32 elements summed at a time: 2 KiB, twice, in L1 */ };
 
-static enum status device_check(enum dev_kind dev, const char *what)
+static enum status device_check(enum dev_kind dev, const char *what, const struct dev_queue *queue)
 {
 #if SPTUNE_CUDA
+    if (dev == DEV_CUDA && queue == NULL)
+        return FAIL(STATUS_USAGE, "%s: a cuda kernel needs a queue", what);
     if (dev == DEV_CUDA)
         return STATUS_OK;
 #endif
+    (void)queue;
     if (dev != DEV_CPU)
         return FAIL(STATUS_ABSENT, "%s: no kernel for device %s in this build", what, dev_kind_name(dev));
     return STATUS_OK;
@@ -134,7 +137,7 @@ static void rows_beyond(const struct copy_job *job)
 enum status copy_run(enum dev_kind dev, const struct copy_job *jobs, int njobs, struct dev_queue *queue)
 {
     int64_t bytes = 0;
-    TRY(device_check(dev, "copy"));
+    TRY(device_check(dev, "copy", queue));
     TRY(copy_rows_check("copy", jobs, njobs, &bytes));
 #if SPTUNE_CUDA
     if (dev == DEV_CUDA)
@@ -222,7 +225,7 @@ static enum status dtype_check(const char *what, enum dtype dtype)
 enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct dev_queue *queue)
 {
     bool some = false, pointers = job->srcs != NULL && job->dst != NULL && job->copies > 0;
-    TRY(device_check(dev, "copy_sum"));
+    TRY(device_check(dev, "copy_sum", queue));
     TRY(dtype_check("copy_sum", job->dtype));
     if (job->elems < 0)
         return FAIL(STATUS_USAGE, "copy_sum: rows of %lld elements", (long long)job->elems);
@@ -243,7 +246,7 @@ enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct d
 enum status copy_round(enum dev_kind dev, enum dtype dtype, const float *src, void *dst, int64_t n,
                        struct dev_queue *queue)
 {
-    TRY(device_check(dev, "copy_round"));
+    TRY(device_check(dev, "copy_round", queue));
     TRY(dtype_check("copy_round", dtype));
     if (n < 0 || (n > 0 && (src == NULL || dst == NULL)))
         return FAIL(STATUS_USAGE, "copy_round: %lld elements, or no source or destination", (long long)n);

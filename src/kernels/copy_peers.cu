@@ -187,6 +187,20 @@ enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs
     return STATUS_OK;
 }
 
+__global__ void meet_kernel(const __grid_constant__ struct meeting meeting)
+{
+    const uint32_t number = meeting.count[0] + 1;
+    meet(meeting, number);
+    if (threadIdx.x == 0)
+        meeting.count[0] = number;
+}
+
+enum status copy_peers_meet(struct copy_peers *peers, struct dev_queue *queue)
+{
+    meet_kernel<<<1, COPY_PEERS_RANKS, 0, dev_cuda_stream(queue)>>>(peers->meeting);
+    return dev_cuda_launched("a meeting of GPUs");
+}
+
 size_t copy_peers_flag_bytes(int size)
 {
     return (size_t)size * COPY_PEERS_BLOCKS * sizeof(uint32_t);
