@@ -7,6 +7,8 @@ extern const struct exchange exchange_packed;
 extern const struct exchange exchange_packed_separate;
 extern const struct exchange exchange_direct;
 #if SPTUNE_CUDA
+extern const struct exchange exchange_nccl;
+extern const struct exchange exchange_nccl_separate;
 extern const struct exchange exchange_push;
 extern const struct exchange exchange_pull;
 #endif
@@ -16,6 +18,8 @@ const struct exchange *const exchanges[] = {
     &exchange_packed_separate,
     &exchange_direct,
 #if SPTUNE_CUDA
+    &exchange_nccl,
+    &exchange_nccl_separate,
     &exchange_push,
     &exchange_pull,
 #endif
