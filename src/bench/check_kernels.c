@@ -4,11 +4,13 @@
  */
 #include "bench/check_parts.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 #include "bench/oracle.h"
 #include "kernels/attention_cpu.h"
 #include "kernels/copy.h"
@@ -58,12 +60,13 @@ static const struct attention_case attention_cases[] = {
     {1, 36, 36, 2, 2, 16, 16, BOTTOM, .window = 4, .doc_q = {12, 24, -1}, .doc_k = {12, 24, -1}},
     {1, 36, 36, 2, 2, 16, 16, FULL, .doc_q = {3, 5, 28, -1}, .doc_k = {3, 5, 28, -1}},
 };
-enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP = 8, LONG = 200 };
+enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP = 8, LONG = 200, SYNC_US = 60 * 1000 * 1000 };
 
 struct attention_data {
     struct attention_shape shape;
     int64_t cu_q[9], cu_k[9];
     void *q, *k, *v, *d_o, *workspace;
+    size_t workspace_bytes;
 };
 
 /* What one kernel computed, and how far off it is. */
@@ -131,6 +134,7 @@ static enum status data_make(uint64_t seed, size_t workspace, struct attention_d
     TRY(tensor_make(seed, DATA_K, s, nk, s->kv_heads, s->head_dim, s->k_stride, &d->k));
     TRY(tensor_make(seed, DATA_V, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &d->v));
     TRY(tensor_make(seed, DATA_DO, s, nq, s->heads, s->head_dim_v, s->o_stride, &d->d_o));
+    d->workspace_bytes = workspace;
     return mem_alloc(workspace, "workspace of a check", &d->workspace);
 }
 
@@ -212,22 +216,67 @@ static void case_text(const struct attention_shape *s, char buf[160])
                (long long)s->window, s->docs, dtype_name(s->dtype));
 }
 
-static enum status variant_run(const struct attention_data *d, const struct check_variant *variant, struct attention_out *out)
+/* Everything a kernel reads or writes, where its device reaches it. */
+enum { SEEN_Q, SEEN_K, SEEN_V, SEEN_DO, SEEN_WORKSPACE, SEEN_OUTPUTS, SEEN_O = SEEN_OUTPUTS, SEEN_LSE, SEEN_DQ, SEEN_DK, SEEN_DV, SEEN };
+
+static enum status seen_open(struct dev *dev, const struct attention_data *d, const struct attention_out *out, struct mirror seen[SEEN])
 {
     const struct attention_shape *s = &d->shape;
-    TRY(out_make(s, out));
-    struct attention_args args = {.q = d->q, .k = d->k, .v = d->v, .o = out->o, .lse = out->lse, .d_o = d->d_o, .dq = out->dq,
-                                  .dk = out->dk, .dv = out->dv, .workspace = d->workspace};
+    int64_t nq = s->batch * s->seq_q, nk = s->batch * s->seq_k, elem = dtype_bytes(s->dtype);
+    void *const host[SEEN] = {d->q, d->k, d->v, d->d_o, d->workspace, out->o, out->lse, out->dq, out->dk, out->dv};
+    const int64_t bytes[SEEN] = {nq * s->q_stride * elem, nk * s->k_stride * elem, nk * s->v_stride * elem,
+                                 nq * s->o_stride * elem, (int64_t)d->workspace_bytes, nq * s->o_stride * elem,
+                                 nq * s->heads * (int64_t)sizeof(float), nq * s->q_stride * elem, nk * s->k_stride * elem,
+                                 nk * s->v_stride * elem};
+    for (int i = 0; i < SEEN; i++)
+        TRY(mirror_of_host(dev, host[i], (size_t)bytes[i], &seen[i]));
+    return STATUS_OK;
+}
+
+static enum status seen_run(const struct attention_shape *s, const struct attention *attention, struct mirror seen[SEEN],
+                            struct dev_queue *queue)
+{
+    struct attention_args args = {.q = seen[SEEN_Q].device,
+                                  .k = seen[SEEN_K].device,
+                                  .v = seen[SEEN_V].device,
+                                  .o = seen[SEEN_O].device,
+                                  .lse = seen[SEEN_LSE].device,
+                                  .d_o = seen[SEEN_DO].device,
+                                  .dq = seen[SEEN_DQ].device,
+                                  .dk = seen[SEEN_DK].device,
+                                  .dv = seen[SEEN_DV].device,
+                                  .workspace = seen[SEEN_WORKSPACE].device};
+    TRY(attention->forward(s, &args, queue));
+    TRY(attention->backward(s, &args, queue));
+    if (queue != NULL)
+        TRY(dev_sync(queue, clock_deadline(SYNC_US)));
+    for (int i = SEEN_OUTPUTS; i < SEEN; i++)
+        TRY(mirror_load(&seen[i]));
+    return STATUS_OK;
+}
+
+/* On the CPU without a queue: one thread. */
+static enum status variant_run(struct dev *dev, const struct attention_data *d, const struct check_variant *variant,
+                               struct attention_out *out)
+{
+    struct mirror seen[SEEN] = {{0}};
+    struct dev_queue *queue = NULL;
+    TRY(out_make(&d->shape, out));
     attention_cpu_use(variant->isa);
-    enum status status = variant->attention->forward(s, &args, NULL);
+    enum status status = seen_open(dev, d, out, seen);
+    if (status == STATUS_OK && dev_kind_of(dev) != DEV_CPU)
+        status = dev_queue_create(dev, &queue);
     if (status == STATUS_OK)
-        status = variant->attention->backward(s, &args, NULL);
+        status = seen_run(&d->shape, variant->attention, seen, queue);
     attention_cpu_use(-1);
+    dev_queue_destroy(queue);
+    for (int i = 0; i < SEEN; i++)
+        mirror_close(&seen[i]);
     out->ran = status == STATUS_OK;
     return status;
 }
 
-static enum status variants_run(uint64_t seed, struct attention_data *d, struct attention_out *out,
+static enum status variants_run(struct dev *dev, uint64_t seed, struct attention_data *d, struct attention_out *out,
                                 struct check_variant *variants, int n)
 {
     size_t workspace = 0;
@@ -242,18 +291,18 @@ static enum status variants_run(uint64_t seed, struct attention_data *d, struct 
     for (int i = 0; i < n; i++) {
         struct verdict verdict = variants[i].attention->supports(&d->shape);
         if (verdict_ok(&verdict))
-            TRY(tally_status(&variants[i].tally, variant_run(d, &variants[i], &out[i])));
+            TRY(tally_status(&variants[i].tally, variant_run(dev, d, &variants[i], &out[i])));
     }
     return STATUS_OK;
 }
 
-static enum status case_run(uint64_t seed, struct attention_data *d, struct attention_out *out, struct check_variant *variants,
+static enum status case_run(struct dev *dev, uint64_t seed, struct attention_data *d, struct attention_out *out, struct check_variant *variants,
                             int n)
 {
     struct oracle_source source = {.row = source_row, .arg = d};
     struct oracle_scale scale = {0};
     char why[256], what[160];
-    TRY(variants_run(seed, d, out, variants, n));
+    TRY(variants_run(dev, seed, d, out, variants, n));
     for (int64_t segment = 0; segment < attention_segment_count(&d->shape); segment++)
         for (int kv = 0; kv < d->shape.kv_heads; kv++) {
             struct oracle_truth truth;
@@ -273,7 +322,7 @@ static enum status case_run(uint64_t seed, struct attention_data *d, struct atte
     return STATUS_OK;
 }
 
-enum status check_attention(struct check_variant *variants, int n, uint64_t seed, int rank, int ranks)
+enum status check_attention(struct dev *dev, struct check_variant *variants, int n, uint64_t seed, int rank, int ranks)
 {
     for (int i = rank; i < ATTENTION_CASES * DTYPE_COUNT; i += ranks) {
         struct attention_data d = {0};
@@ -281,7 +330,7 @@ enum status check_attention(struct check_variant *variants, int n, uint64_t seed
         shape_make(&attention_cases[i / DTYPE_COUNT], (enum dtype)(i % DTYPE_COUNT), &d);
         if (d.shape.seq_q > LONG && d.shape.dtype != DTYPE_FP32) /* the oracle takes longest here, and blocks are the same ones */
             continue;
-        enum status status = case_run(seed, &d, out, variants, n);
+        enum status status = case_run(dev, seed, &d, out, variants, n);
         data_free(&d, out);
         TRY(status);
     }
@@ -322,7 +371,27 @@ static void copy_expect(const struct copy_job *job, char *want)
                        job->row_bytes);
 }
 
-static enum status copy_one(enum dev_kind dev, uint64_t seed, int index, struct tally *tally)
+/* A job of host memory, by the device. */
+static enum status copy_through(struct dev *dev, struct dev_queue *queue, struct copy_job job, int64_t from, int64_t to)
+{
+    struct mirror src = {0}, dst = {0};
+    enum status status = mirror_of_host(dev, (void *)(uintptr_t)job.src, (size_t)from, &src);
+    if (status == STATUS_OK)
+        status = mirror_of_host(dev, job.dst, (size_t)to, &dst);
+    job.src = src.device;
+    job.dst = dst.device;
+    if (status == STATUS_OK)
+        status = copy_run(dev_kind_of(dev), &job, 1, queue);
+    if (status == STATUS_OK && queue != NULL)
+        status = dev_sync(queue, clock_deadline(SYNC_US));
+    if (status == STATUS_OK)
+        status = mirror_load(&dst);
+    mirror_close(&src);
+    mirror_close(&dst);
+    return status;
+}
+
+static enum status copy_one(struct dev *dev, struct dev_queue *queue, uint64_t seed, int index, struct tally *tally)
 {
     struct rng rng;
     struct copy_job job;
@@ -341,7 +410,7 @@ static enum status copy_one(enum dev_kind dev, uint64_t seed, int index, struct 
         job.src = src;
         job.dst = dst;
         copy_expect(&job, want);
-        status = copy_run(dev, &job, 1, NULL);
+        status = copy_through(dev, queue, job, from, to);
         tally->cases++;
         if (status == STATUS_OK && memcmp(want, dst, (size_t)to) != 0)
             tally_wrong(tally, "rows of %zu bytes, %lld x %lld x %lld of them: wrong bytes", job.row_bytes, (long long)job.n[0],
@@ -354,7 +423,31 @@ static enum status copy_one(enum dev_kind dev, uint64_t seed, int index, struct 
 }
 
 /* Sums of copies: in fp32, in order, rounded once. */
-static enum status sum_one(enum dev_kind dev, uint64_t seed, int copies, enum dtype dtype, struct tally *tally)
+static enum status sum_through(struct dev *dev, struct dev_queue *queue, struct copy_sum job, size_t bytes)
+{
+    enum { COPIES = 4 };
+    struct mirror src[COPIES] = {{0}}, dst = {0};
+    const void *srcs[COPIES] = {NULL};
+    enum status status = mirror_of_host(dev, job.dst, bytes, &dst);
+    for (int c = 0; c < job.copies && status == STATUS_OK; c++) {
+        status = mirror_of_host(dev, (void *)(uintptr_t)job.srcs[c], bytes, &src[c]);
+        srcs[c] = src[c].device;
+    }
+    job.srcs = srcs;
+    job.dst = dst.device;
+    if (status == STATUS_OK)
+        status = copy_sum_run(dev_kind_of(dev), &job, queue);
+    if (status == STATUS_OK && queue != NULL)
+        status = dev_sync(queue, clock_deadline(SYNC_US));
+    if (status == STATUS_OK)
+        status = mirror_load(&dst);
+    for (int c = 0; c < COPIES; c++)
+        mirror_close(&src[c]);
+    mirror_close(&dst);
+    return status;
+}
+
+static enum status sum_one(struct dev *dev, struct dev_queue *queue, uint64_t seed, int copies, enum dtype dtype, struct tally *tally)
 {
     enum { TOKENS = 5, DIM = 13, ELEMS = TOKENS * DIM };
     uint32_t part[4][ELEMS], sum[ELEMS];
@@ -371,7 +464,7 @@ static enum status sum_one(enum dev_kind dev, uint64_t seed, int copies, enum dt
                            .dst_stride = {0, 0, row}, .elems = DIM, .dtype = dtype};
     struct data_errors errors;
     char why[256];
-    TRY(copy_sum_run(dev, &job, NULL));
+    TRY(sum_through(dev, queue, job, (size_t)(TOKENS * row)));
     side.base = sum;
     side.copy = 0;
     data_compare(seed, DATA_DK, &side, copies, &errors);
@@ -381,13 +474,23 @@ static enum status sum_one(enum dev_kind dev, uint64_t seed, int copies, enum dt
     return STATUS_OK;
 }
 
-static enum status check_copy(enum dev_kind dev, uint64_t seed, int rank, int ranks, struct tally *tally)
+static enum status copies_run(struct dev *dev, struct dev_queue *queue, uint64_t seed, int rank, int ranks, struct tally *tally)
 {
     for (int i = rank; i < COPY_JOBS; i += ranks)
-        TRY(tally_status(tally, copy_one(dev, seed, i, tally)));
+        TRY(tally_status(tally, copy_one(dev, queue, seed, i, tally)));
     for (int i = rank; i < 4 * DTYPE_COUNT; i += ranks)
-        TRY(tally_status(tally, sum_one(dev, seed, 1 + i / DTYPE_COUNT, (enum dtype)(i % DTYPE_COUNT), tally)));
+        TRY(tally_status(tally, sum_one(dev, queue, seed, 1 + i / DTYPE_COUNT, (enum dtype)(i % DTYPE_COUNT), tally)));
     return STATUS_OK;
+}
+
+static enum status check_copy(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally)
+{
+    struct dev_queue *queue = NULL;
+    if (dev_kind_of(dev) != DEV_CPU)
+        TRY(dev_queue_create(dev, &queue));
+    enum status status = copies_run(dev, queue, seed, rank, ranks, tally);
+    dev_queue_destroy(queue);
+    return status;
 }
 
 /* ---- product ---- */
@@ -481,7 +584,9 @@ static enum status attention_rows(struct bench_env *env, uint64_t seed, const st
     char what[192];
     if (n == 0 && only != NULL)
         return check_row_waive(report, "kernel", only->attention, RULE_NOT_MEASURED, "no attention kernel here has this name");
-    enum status status = check_attention(variants, n, seed, comm_rank(env->world), comm_size(env->world));
+    if (n == 0)
+        return check_row_waive(report, "kernel", "attention", RULE_ABSENT, "this build has no attention kernel for this device");
+    enum status status = check_attention(env->dev, variants, n, seed, comm_rank(env->world), comm_size(env->world));
     TRY(group_agree(env, status));
     for (int i = 0; i < n; i++) {
         text_print(what, sizeof what, "attention %s%s%s: masks, documents, lengths 0 to 1023", variants[i].attention->name,
@@ -512,8 +617,10 @@ static enum status kernels_run(struct bench_env *env, uint64_t seed, const struc
     int rank = comm_rank(env->world), ranks = comm_size(env->world);
     TRY(attention_rows(env, seed, only, report));
     struct tally copy = {0}, gemm = {0};
-    TRY(check_copy(dev, seed, rank, ranks, &copy));
+    TRY(check_copy(env->dev, seed, rank, ranks, &copy));
     TRY(check_row_add(env, report, "kernel", "copy with change of layout, sums of copies", &copy, true));
+    if (dev != DEV_CPU)
+        return check_row_waive(report, "kernel", "matrix product", RULE_ABSENT, "this build multiplies matrices on the cpu alone");
     TRY(check_gemm(dev, seed, rank, ranks, &gemm));
     TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed", &gemm, true));
     return only == NULL ? waive_devices(env, report) : STATUS_OK;

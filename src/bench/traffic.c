@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 #include "comm/window.h"
 
 #include <stdlib.h>
@@ -166,7 +166,7 @@ static enum status copy(struct traffic *t, char *dst, const char *src, int64_t b
     return STATUS_OK;
 }
 
-enum status traffic_run(struct traffic *t, int iteration, enum traffic_store store)
+enum status traffic_put(struct traffic *t, int iteration, enum traffic_store store)
 {
     int index = rotation_pick(&t->rotation, iteration);
     const char *from = t->from + index * t->stride;
@@ -175,7 +175,23 @@ enum status traffic_run(struct traffic *t, int iteration, enum traffic_store sto
         if (end > first)
             TRY(copy(t, inbox_of(t, target_of(t, t->group.rank, i), index) + first, from + first, end - first, store));
     }
+    return STATUS_OK;
+}
+
+enum status traffic_run(struct traffic *t, int iteration, enum traffic_store store)
+{
+    TRY(traffic_put(t, iteration, store));
     return dev_sync(t->queue, clock_deadline(SYNC_US));
+}
+
+bool traffic_behind(const struct traffic *t)
+{
+    return dev_kind_of(t->env->dev) != DEV_CPU;
+}
+
+struct dev_queue *traffic_queue(const struct traffic *t)
+{
+    return t->queue;
 }
 
 int traffic_stores(const struct traffic *t)
@@ -199,15 +215,16 @@ static int job_rank(const struct traffic *t, int rank)
     return comm_job_rank(t->group.comm, rank);
 }
 
-void traffic_data(struct traffic *t, uint64_t seed)
+enum status traffic_data(struct traffic *t, uint64_t seed)
 {
     int me = job_rank(t, t->group.rank);
     for (int c = 0; c < t->rotation.n; c++)
         for (int i = 0; i < t->parts; i++) {
             int64_t first = part_at(t, i);
-            data_bytes_fill(seed, me, job_rank(t, target_of(t, t->group.rank, i)), part_at(t, i + 1) - first,
-                            t->from + c * t->stride + first);
+            TRY(mirror_bytes_fill(t->env->dev, seed, me, job_rank(t, target_of(t, t->group.rank, i)),
+                                  part_at(t, i + 1) - first, t->from + c * t->stride + first));
         }
+    return STATUS_OK;
 }
 
 /* The copy used next is touched first, so that it is the coldest. */
@@ -220,15 +237,15 @@ enum status traffic_poison(struct traffic *t)
     return dev_sync(t->queue, clock_deadline(SYNC_US));
 }
 
-bool traffic_verify(const struct traffic *t, uint64_t seed, char why[256])
+enum status traffic_verify(const struct traffic *t, uint64_t seed, bool *ok, char why[256])
 {
     int me = job_rank(t, t->group.rank);
     const char *inbox = inbox_of(t, t->group.rank, t->rotation.last);
-    bool ok = true;
-    for (int i = 0; i < t->parts && ok && !is_idle(t); i++) {
+    *ok = true;
+    for (int i = 0; i < t->parts && *ok && !is_idle(t); i++) {
         int64_t first = part_at(t, i);
-        ok = data_bytes_verify(seed, job_rank(t, source_of(t, t->group.rank, i)), me, part_at(t, i + 1) - first,
-                               inbox + first, "", why);
+        TRY(mirror_bytes_verify(t->env->dev, seed, job_rank(t, source_of(t, t->group.rank, i)), me,
+                                part_at(t, i + 1) - first, inbox + first, "", ok, why));
     }
-    return ok;
+    return STATUS_OK;
 }
