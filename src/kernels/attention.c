@@ -10,11 +10,18 @@
 
 extern const struct attention attention_reference;
 extern const struct attention attention_cpu;
+#if SPTUNE_CUDA
+extern const struct attention attention_gpu_reference;
+extern const struct attention attention_flash2;
+#endif
 
 const struct attention *const attentions[] = {
     &attention_reference,
     &attention_cpu,
-
+#if SPTUNE_CUDA
+    &attention_gpu_reference,
+    &attention_flash2,
+#endif
     NULL,
 };
 
