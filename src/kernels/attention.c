@@ -14,6 +14,10 @@ extern const struct attention attention_cpu;
 extern const struct attention attention_gpu_reference;
 extern const struct attention attention_flash2;
 #endif
+#if SPTUNE_CUDNN
+extern const struct attention attention_cudnn;
+extern const struct attention attention_cudnn_ordered;
+#endif
 
 const struct attention *const attentions[] = {
     &attention_reference,
@@ -21,6 +25,10 @@ const struct attention *const attentions[] = {
 #if SPTUNE_CUDA
     &attention_gpu_reference,
     &attention_flash2,
+#endif
+#if SPTUNE_CUDNN
+    &attention_cudnn,
+    &attention_cudnn_ordered,
 #endif
     NULL,
 };

@@ -90,9 +90,11 @@ static void all_agree(const struct attention_shape *shape, uint64_t seed, double
         fixture_no_nan(out, true, label);
         fixture_stored_o(strcmp(attentions[i]->name, "flash2") == 0);
         fixture_agrees(in, out, true, label);
-        run(attentions[i], in, again, false);
-        run(attentions[i], in, again, true);
-        fixture_same(out, again, true, label);
+        if (!attentions[i]->unordered) {
+            run(attentions[i], in, again, false);
+            run(attentions[i], in, again, true);
+            fixture_same(out, again, true, label);
+        }
         outputs_destroy(out);
         outputs_destroy(again);
     }
