@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* cuDNN never gives back its tables of engines; whoever looks for leaks is told to look away meanwhile. */
+extern void __lsan_disable(void) __attribute__((weak));
+extern void __lsan_enable(void) __attribute__((weak));
+
 static struct attention_shape llama(void)
 {
     struct attention_shape shape = {.batch = 1,
@@ -171,13 +175,23 @@ static const char h200[] =
     "\"supportCoopLaunch\":1,\"totalGlobalMem\":150121545728,\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,"
     "\"l2CacheSize\":62914560,\"cudaDeviceId\":0,\"deviceVer\":900,\"driverVer\":13000,\"deviceName\":\"NVIDIA H200\"}";
 
+static enum status engines_of(const struct cudnn_key *key, int *out_engines, char why[160])
+{
+    if (__lsan_disable)
+        __lsan_disable();
+    enum status status = cudnn_plan_candidates(key, h200, out_engines, why);
+    if (__lsan_enable)
+        __lsan_enable();
+    return status;
+}
+
 static void recognised(const char *what, const struct attention_shape *shape)
 {
     for (int backward = 0; backward < 2; backward++) {
         struct cudnn_key key = key_of(shape, backward, false);
         char why[160];
         int engines = -1;
-        CHECK_OK(cudnn_plan_candidates(&key, h200, &engines, why));
+        CHECK_OK(engines_of(&key, &engines, why));
         if (engines < 1)
             fail_msg("%s, %s: %s", what, backward ? "backward" : "forward", why);
     }
@@ -214,7 +228,7 @@ static void test_graphs_are_recognised(void **state)
     key.head_dim = key.head_dim_v = 61; /* what no engine takes gives a reason */
     char why[160];
     int engines = -1;
-    CHECK_OK(cudnn_plan_candidates(&key, h200, &engines, why));
+    CHECK_OK(engines_of(&key, &engines, why));
     assert_int_equal(engines, 0);
     assert_true(why[0] != '\0');
 }
