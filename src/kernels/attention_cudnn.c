@@ -1,8 +1,9 @@
 /* kernels/attention_cudnn.c -- kernels "cudnn" and "cudnn-ordered": NVIDIA's cuDNN, loaded at run time.
  *
- * Why: on Hopper its forward is the fastest there is to call (H200, d 128, causal: 640 to 690 TFLOP/s from 8k tokens on), and it is
- * one of the two things that PyTorch's sdpa runs there, by version of PyTorch and by shape the other being flash attention 2. Thus
- * "cudnn" stands for "sdpa".
+ * Why: on Hopper its forward is the fastest there is to call, and it is one of the two things that PyTorch's sdpa runs there; by
+ * version of PyTorch and by shape the other is flash attention 2. Thus "cudnn" stands for "sdpa". Measured on an H200 with cuDNN 9.19,
+ * bf16, causal, 16 query and 4 kv heads of 128, medians of 7 x 20 calls, TFLOP/s forward and backward: 471 385 (4k), 572 467 (8k), 576
+ * 523 (16k), 598 527 (32k); PyTorch 2.11's cuDNN backend in the same minute 458 378, 567 462, 574 516, 595 528.
  *
  * Backward of "cudnn" adds the parts of dQ in the order in which blocks finish: results differ between runs in their last bits, which
  * `unordered` says. "cudnn-ordered" has a fixed order and pays with seq_q x seq_k elements for each head: 4.4 GB for 32 heads of 8k.
