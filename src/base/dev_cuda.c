@@ -153,6 +153,8 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, const char *what, v
     (void)dev;
     TRY(dev_cuda_status(cudaMalloc(&memory, bytes > 0 ? bytes : 1), what));
     cudaError_t error = cudaMemset(memory, 0, bytes > 0 ? bytes : 1);
+    if (error == cudaSuccess) /* queues do not wait for the default stream, where this runs */
+        error = cudaStreamSynchronize(cudaStreamLegacy);
     if (error != cudaSuccess) {
         cudaFree(memory);
         return dev_cuda_status(error, what);
