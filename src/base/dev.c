@@ -187,3 +187,24 @@ enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *o
 {
     return from->dev->ops->event_us(from, to, out_us);
 }
+
+enum status dev_graph_create(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, struct dev_graph **out)
+{
+    const struct dev_ops *ops = queue->dev->ops;
+    if (ops->graph_create == NULL)
+        return FAIL(STATUS_UNSUPPORTED, "the %s keeps no graphs of work", dev_kind_name(ops->kind));
+    TRY(ops->graph_create(queue, fn, arg, out));
+    (*out)->dev = queue->dev;
+    return STATUS_OK;
+}
+
+enum status dev_graph_run(struct dev_graph *graph, struct dev_queue *queue)
+{
+    return graph->dev->ops->graph_run(graph, queue);
+}
+
+void dev_graph_destroy(struct dev_graph *graph)
+{
+    if (graph)
+        graph->dev->ops->graph_destroy(graph);
+}

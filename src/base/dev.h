@@ -77,6 +77,13 @@ enum status dev_event_record(struct dev_event *event, struct dev_queue *queue);
 enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event);
 enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us);
 
+/* Work that is kept instead of run, and then put on the queue as one: what fn(arg) puts there, the same every time; it waits for nothing.
+ * STATUS_UNSUPPORTED where calls complete before they return. */
+struct dev_graph;
+enum status dev_graph_create(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, struct dev_graph **out);
+enum status dev_graph_run(struct dev_graph *graph, struct dev_queue *queue);
+void dev_graph_destroy(struct dev_graph *graph); /* accepts NULL; after the queue was synchronised */
+
 #ifdef __cplusplus
 }
 #endif

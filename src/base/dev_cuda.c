@@ -289,6 +289,60 @@ static enum status cuda_event_us(struct dev_event *from, struct dev_event *to, d
     return STATUS_OK;
 }
 
+struct cuda_graph {
+    struct dev_graph base;
+    cudaGraphExec_t exec;
+};
+
+static enum status capture(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, cudaGraph_t *out)
+{
+    cudaStream_t stream = dev_cuda_stream(queue);
+    cudaGraph_t graph = NULL;
+    TRY(dev_cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a graph"));
+    enum status status = fn(arg);
+    const struct status_message kept = *status_last();
+    cudaError_t error = cudaStreamEndCapture(stream, &graph);
+    if (status == STATUS_OK)
+        status = dev_cuda_status(error, "ending a graph");
+    else
+        status_restore(&kept);
+    if (status == STATUS_OK)
+        *out = graph;
+    else if (graph != NULL)
+        cudaGraphDestroy(graph);
+    return status;
+}
+
+static enum status cuda_graph_create(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, struct dev_graph **out)
+{
+    struct cuda_graph *kept = calloc(1, sizeof *kept);
+    cudaGraph_t graph = NULL;
+    if (kept == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for a graph handle");
+    enum status status = capture(queue, fn, arg, &graph);
+    if (status == STATUS_OK) {
+        status = dev_cuda_status(cudaGraphInstantiate(&kept->exec, graph, 0), "making a graph");
+        cudaGraphDestroy(graph);
+    }
+    if (status != STATUS_OK) {
+        free(kept);
+        return status;
+    }
+    *out = &kept->base;
+    return STATUS_OK;
+}
+
+static enum status cuda_graph_run(struct dev_graph *graph, struct dev_queue *queue)
+{
+    return dev_cuda_status(cudaGraphLaunch(((struct cuda_graph *)graph)->exec, dev_cuda_stream(queue)), "starting a graph");
+}
+
+static void cuda_graph_destroy(struct dev_graph *graph)
+{
+    cudaGraphExecDestroy(((struct cuda_graph *)graph)->exec);
+    free(graph);
+}
+
 const struct dev_ops dev_cuda = {
     .kind = DEV_CUDA,
     .open = cuda_open,
@@ -311,4 +365,7 @@ const struct dev_ops dev_cuda = {
     .event_record = cuda_event_record,
     .event_wait = cuda_event_wait,
     .event_us = cuda_event_us,
+    .graph_create = cuda_graph_create,
+    .graph_run = cuda_graph_run,
+    .graph_destroy = cuda_graph_destroy,
 };
