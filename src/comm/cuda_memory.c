@@ -14,6 +14,8 @@
 #include <string.h>
 
 enum { BUS_ID = 32, BOOT_ID = 40, WHY = 160 };
+/* Smaller allocations share a block with others, which would then be mapped with them. */
+static const size_t block_bytes = 2 << 20;
 
 struct card { /* of each rank */
     char bus[BUS_ID], host[BOOT_ID];
@@ -98,7 +100,7 @@ enum status cuda_memory_create(void *state, size_t bytes, const char *what, void
     const struct nccl *nccl = state;
     cudaIpcMemHandle_t handle;
     void *made = NULL;
-    TRY(dev_alloc(nccl->dev, bytes, what, &made));
+    TRY(dev_alloc(nccl->dev, (bytes + block_bytes - 1) / block_bytes * block_bytes, what, &made));
     cudaError_t error = cudaIpcGetMemHandle(&handle, made);
     if (error != cudaSuccess) {
         dev_free(nccl->dev, made);
