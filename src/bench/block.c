@@ -124,7 +124,9 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     double us = 0;
     TRY(timing_begin(run->timing, how, row->subject->queue(row->state)));
     range_push_at(name, row->iteration);
-    for (int i = 0; i < loop && *failed == STATUS_OK; i++)
+    if (row->graph != NULL)
+        *failed = dev_graph_run(row->graph, row->subject->queue(row->state));
+    for (int i = 0; i < loop && *failed == STATUS_OK && row->graph == NULL; i++)
         *failed = row->subject->enqueue(row->state, row->iteration + i);
     range_pop();
     TRY(timing_end(run->timing, &us));
@@ -201,6 +203,36 @@ static double left_us(const struct run *run)
 
 enum { LOOP = 20 };
 
+static enum status put_all(void *arg)
+{
+    struct row *row = arg;
+    for (int i = 0; i < row->loop; i++)
+        TRY(row->subject->enqueue(row->state, row->iteration + i));
+    return STATUS_OK;
+}
+
+/* As many iterations as make a graph of some 10 ms; it runs once, since the first run is not like the others. */
+static enum status graph_open(struct run *run, struct row *row)
+{
+    struct timed timed;
+    enum status failed = STATUS_OK;
+    row->loop = (int)fmax(1, fmin(10e3 / fmax(row->real_us, 1), LOOP));
+    row->real_us *= row->loop;
+    enum status status = group_agree(run->env, dev_graph_create(row->subject->queue(row->state), put_all, row, &row->graph));
+    if (group_is_over(status))
+        return status;
+    if (status != STATUS_OK) {
+        if (status == STATUS_UNSUPPORTED)
+            row_waive(row, RULE_ABSENT, "%s", status_last()->what);
+        else
+            row_fail(row, status_last()->what);
+        status_clear();
+        return STATUS_OK;
+    }
+    TRY(sample(run, row, warming, row->loop, &timed, &failed));
+    return failed != STATUS_OK ? settle_failed(run, row, failed) : STATUS_OK;
+}
+
 enum status block_warm(struct run *run, struct row *row)
 {
     int wanted = run->options->warmup > 1 ? run->options->warmup : 1;
@@ -221,6 +253,8 @@ enum status block_warm(struct run *run, struct row *row)
             break;
     }
     row->loop = 1;
+    if (row->c->timing == BENCH_GRAPH)
+        return graph_open(run, row);
     if (row->c->timing == BENCH_LOOP) /* as nccl-tests, unless that takes seconds */
         row->loop = row->real_us * LOOP < 2e6 ? LOOP : 2;
     row->real_us *= row->loop;

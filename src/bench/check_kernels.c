@@ -450,7 +450,7 @@ static enum status sum_through(struct dev *dev, struct dev_queue *queue, struct 
 static enum status sum_one(struct dev *dev, struct dev_queue *queue, uint64_t seed, int copies, enum dtype dtype, struct tally *tally)
 {
     enum { TOKENS = 5, DIM = 13, ELEMS = TOKENS * DIM };
-    uint32_t part[4][ELEMS], sum[ELEMS];
+    uint32_t part[4][ELEMS], sum[ELEMS] = {0};
     const void *srcs[4];
     int64_t row = (int64_t)DIM * dtype_bytes(dtype);
     struct data_side side = {.dtype = dtype, .batch = 1, .seq = TOKENS, .heads = 1, .dim = DIM, .token_stride = DIM};

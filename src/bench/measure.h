@@ -32,6 +32,7 @@ struct row {
     int n;
     double real_us;             /* agreed: what one sample takes, by the last block */
     int iteration, loop;        /* iterations so far; per sample */
+    struct dev_graph *graph;    /* of `loop` iterations, when they are timed as one */
     int warmups, blocks, repeated, tainted, verified;
     int repeats_left, repeats_total; /* of the next block; of the row */
     double verify_us, block_us; /* of the last one that did */

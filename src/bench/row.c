@@ -47,7 +47,7 @@ void row_check(const struct run *run, struct row *row)
         return;
     }
     struct verdict verdict = row->subject->check(c, run->env);
-    if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH)
+    if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH && !run_behind(run))
         verdict = verdict_no(RULE_ABSENT, "timing graph replays a captured graph and needs a GPU; here there are stream and loop");
     if (verdict_ok(&verdict) && run_behind(run) && row->subject->enqueue == NULL)
         verdict = verdict_no(RULE_ABSENT, "%s is not timed on %s in this build", c->subject, dev_kind_name(dev_kind_of(run->env->dev)));
@@ -78,6 +78,8 @@ enum status row_open(struct run *run, struct row *row, bool others_open)
 
 void row_close(struct row *row)
 {
+    dev_graph_destroy(row->graph);
+    row->graph = NULL;
     if (row->state != NULL)
         row->subject->destroy(row->state);
     row->state = NULL;
