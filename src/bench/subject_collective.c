@@ -63,8 +63,10 @@ static struct verdict collective_check(const struct bench_case *c, const struct 
         return verdict_no(RULE_ABSENT, "there is no collective '%.24s'", c->op);
     if (c->plan.sp == 1 && op_of(c) != ALLTOALL) /* an all-to-all of one rank is a copy: the rate that prices an optimizer */
         return verdict_no(RULE_WORLD, "a collective of one rank moves nothing");
-    if (reduces(op_of(c)) && subject_dev(env) != DEV_CPU)
-        return verdict_no(RULE_ABSENT, "sums of %s memory go through the host in this build", dev_kind_name(subject_dev(env)));
+    bool natively = env != NULL && comm_sums_natively(env->world) && c->plan.sp == c->problem.world;
+    if (reduces(op_of(c)) && subject_dev(env) != DEV_CPU && !natively)
+        return verdict_no(RULE_ABSENT, "sums of %s memory between some of the ranks go through the host in this build",
+                          dev_kind_name(subject_dev(env)));
     if (c->bytes < 0 || c->bytes > (int64_t)1 << 50)
         return verdict_no(RULE_INDEX, "%lld bytes: 1 to 2^50 make sense", (long long)c->bytes);
     if (block_of(c) == 0)

@@ -20,7 +20,9 @@
     X(ncclGroupStart)                                                                                                  \
     X(ncclGroupEnd)                                                                                                    \
     X(ncclSend)                                                                                                        \
-    X(ncclRecv)
+    X(ncclRecv)                                                                                                        \
+    X(ncclAllReduce)                                                                                                   \
+    X(ncclReduceScatter)
 
 struct nccl_api {
 #define NCCL_MEMBER(name) __typeof__(&name) name;
