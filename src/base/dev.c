@@ -49,6 +49,14 @@ enum status dev_count(enum dev_kind kind, int *out)
     return STATUS_OK;
 }
 
+bool dev_has_driver(enum dev_kind kind)
+{
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i]->kind == kind)
+            return table[i]->has_driver == NULL || table[i]->has_driver();
+    return false;
+}
+
 int64_t dev_cache_bytes(const struct dev *dev)
 {
     return dev->ops->cache_bytes(dev);

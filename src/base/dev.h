@@ -40,6 +40,8 @@ const char *dev_kind_name(enum dev_kind kind); /* "cpu" */
 /* Devices of a kind that this process could open; none is a failure as that of dev_open. A process that has asked for CUDA devices
  * cannot give them to processes that it forks afterwards. */
 enum status dev_count(enum dev_kind kind, int *out);
+/* Is there a driver for it at all? Asks it nothing: the process may still fork. */
+bool dev_has_driver(enum dev_kind kind);
 int64_t dev_cache_bytes(const struct dev *dev); /* of its last-level cache */
 enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
 

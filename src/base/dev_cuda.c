@@ -6,6 +6,7 @@
 #include "base/dev_ops.h"
 #include "base/text.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -88,6 +89,14 @@ static enum status count_devices(int *out)
                     "install a newer driver, or use --device cpu");
     return HINT(FAIL(STATUS_UNSUPPORTED, "the CUDA driver is here but fails: %s", cudaGetErrorString(error)),
                 "nvidia-smi may tell more; use --device cpu to go without it");
+}
+
+static bool cuda_has_driver(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (library != NULL)
+        dlclose(library);
+    return library != NULL;
 }
 
 static enum status open_at(int index, struct cuda_dev *dev)
@@ -348,6 +357,7 @@ const struct dev_ops dev_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .count = count_devices,
+    .has_driver = cuda_has_driver,
     .cache_bytes = cuda_cache_bytes,
     .memory = cuda_memory,
     .alloc = cuda_alloc,

@@ -33,6 +33,7 @@ struct dev_ops {
     enum status (*open)(int index, struct dev **out);
     void (*close)(struct dev *dev);
     enum status (*count)(int *out); /* NULL: 1 */
+    bool (*has_driver)(void);       /* NULL: it needs none */
     int64_t (*cache_bytes)(const struct dev *dev);
     enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);

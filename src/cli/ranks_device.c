@@ -84,7 +84,9 @@ enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *
     *out_word = words[word];
     *out = DEV_CPU;
     *out_devices = 1;
-    enum status status = word != CPU ? count_gpus(out_devices) : STATUS_OK;
+    enum status status = word == CPU                  ? STATUS_OK
+                         : dev_has_driver(DEV_CUDA) ? count_gpus(out_devices)
+                                                    : dev_count(DEV_CUDA, out_devices); /* which says what is missing */
     if (word == AUTO && (status == STATUS_ABSENT || status == STATUS_MACHINE)) {
         status_clear();
         *out_devices = 1;
