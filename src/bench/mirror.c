@@ -108,10 +108,12 @@ static void staging_close(struct staging *staging)
 static enum status staging_open(struct dev *dev, int64_t bytes, struct staging *out)
 {
     struct staging staging = {0};
-    enum status status = mem_alloc((size_t)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES), "staging", (void **)&staging.memory);
+    enum status status =
+        mem_alloc((size_t)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES), "staging", (void **)&staging.memory);
     if (status == STATUS_OK)
         status = dev_queue_create(dev, &staging.queue);
-    if (status == STATUS_OK && bytes > 2 * SLICE_BYTES && threads() > 1 && team_create(threads(), &staging.team) != STATUS_OK)
+    if (status == STATUS_OK && bytes > 2 * SLICE_BYTES && threads() > 1 &&
+        team_create(threads(), &staging.team) != STATUS_OK)
         status_clear(); /* slower then */
     if (status != STATUS_OK)
         staging_close(&staging);
@@ -205,8 +207,8 @@ static void errors_add(struct data_errors *all, const struct data_errors *part)
 }
 
 /* Every piece of a side through staging: filled, or compared with errors != NULL. */
-static enum status pieces_run(struct staging *staging, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
-                              int copies, struct data_errors *errors)
+static enum status pieces_run(struct staging *staging, uint64_t seed, enum data_tensor tensor,
+                              const struct data_side *side, int copies, struct data_errors *errors)
 {
     int64_t token = token_bytes(side), most = at_least_one(PIECE_BYTES / token);
     struct data_errors *parts = NULL;
@@ -234,8 +236,8 @@ static enum status pieces_run(struct staging *staging, uint64_t seed, enum data_
 }
 
 /* Tokens that alone are larger than a piece do not exist; staging holds one at least. */
-static enum status side_run(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side, int copies,
-                            struct data_errors *errors)
+static enum status side_run(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                            int copies, struct data_errors *errors)
 {
     struct staging staging;
     int64_t tokens = side->batch * side->seq, token = token_bytes(side);
@@ -257,8 +259,8 @@ enum status mirror_data_fill(struct dev *dev, uint64_t seed, enum data_tensor te
     return STATUS_OK;
 }
 
-enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side, int copies,
-                                struct data_errors *out)
+enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                                int copies, struct data_errors *out)
 {
     if (on_host(dev)) {
         data_compare(seed, tensor, side, copies, out);
@@ -287,11 +289,13 @@ static void bytes_task(void *arg, int64_t task, int thread)
     if (b->fill)
         data_bytes_fill_part(b->seed, b->from, b->to, b->first + at, n, b->memory + at);
     else
-        b->wrong[task] = data_bytes_wrong(b->seed, b->from, b->to, b->first + at, n, b->memory + at, &b->first_wrong[task]);
+        b->wrong[task] =
+            data_bytes_wrong(b->seed, b->from, b->to, b->first + at, n, b->memory + at, &b->first_wrong[task]);
 }
 
 /* *wrong and *first_wrong: of a comparison. */
-static enum status bytes_run(struct dev *dev, struct bytes *b, int64_t bytes, char *device, int64_t *wrong, int64_t *first_wrong)
+static enum status bytes_run(struct dev *dev, struct bytes *b, int64_t bytes, char *device, int64_t *wrong,
+                             int64_t *first_wrong)
 {
     struct staging staging;
     if (bytes < 1)
@@ -326,8 +330,8 @@ enum status mirror_bytes_fill(struct dev *dev, uint64_t seed, int from, int to, 
     return STATUS_OK;
 }
 
-enum status mirror_bytes_verify(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, const void *in, const char *where,
-                                bool *ok, char why[256])
+enum status mirror_bytes_verify(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, const void *in,
+                                const char *where, bool *ok, char why[256])
 {
     struct bytes b = {.seed = seed, .from = from, .to = to};
     int64_t wrong = 0, first = 0;

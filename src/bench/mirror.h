@@ -25,7 +25,8 @@ struct mirror {
     bool owns_device; /* else the host's */
 };
 
-enum status mirror_open(struct dev *dev, void *device, size_t bytes, struct mirror *out); /* host memory is not set yet */
+enum status mirror_open(struct dev *dev, void *device, size_t bytes,
+                        struct mirror *out); /* host memory is not set yet */
 /* The reverse: a device buffer for what the host has, stored to it. */
 enum status mirror_of_host(struct dev *dev, void *host, size_t bytes, struct mirror *out);
 void mirror_close(struct mirror *mirror); /* accepts a zeroed one */
@@ -34,10 +35,10 @@ enum status mirror_store(struct mirror *mirror);
 
 /* side->base is the device's. Tokens may have gaps between them, which stay as they are. */
 enum status mirror_data_fill(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side);
-enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side, int copies,
-                                struct data_errors *out);
+enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                                int copies, struct data_errors *out);
 enum status mirror_bytes_fill(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, void *out);
-enum status mirror_bytes_verify(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, const void *in, const char *where,
-                                bool *ok, char why[256]);
+enum status mirror_bytes_verify(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, const void *in,
+                                const char *where, bool *ok, char why[256]);
 
 #endif

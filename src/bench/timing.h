@@ -30,6 +30,7 @@ void timing_close(struct timing *timing);                            /* accepts 
 enum status timing_begin(struct timing *timing, enum timing_how how, struct dev_queue *queue);
 /* Always after begin, also when the work failed. *out_us: of this rank. */
 enum status timing_end(struct timing *timing, double *out_us);
-int timing_ungated(const struct timing *timing); /* samples so far whose gate opened by itself: launches are in their time */
+int timing_ungated(
+    const struct timing *timing); /* samples so far whose gate opened by itself: launches are in their time */
 
 #endif

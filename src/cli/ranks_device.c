@@ -84,7 +84,7 @@ enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *
     *out_word = words[word];
     *out = DEV_CPU;
     *out_devices = 1;
-    enum status status = word == CPU                  ? STATUS_OK
+    enum status status = word == CPU                ? STATUS_OK
                          : dev_has_driver(DEV_CUDA) ? count_gpus(out_devices)
                                                     : dev_count(DEV_CUDA, out_devices); /* which says what is missing */
     if (word == AUTO && (status == STATUS_ABSENT || status == STATUS_MACHINE)) {
@@ -101,8 +101,10 @@ enum status ranks_check_devices(const struct ranks_options *options)
 {
     if (options->kind == DEV_CPU || options->n <= options->devices)
         return STATUS_OK;
-    return HINT(WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices), "--ranks"),
-                "use --ranks %d, or --device cpu", options->devices);
+    return HINT(
+        WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices),
+              "--ranks"),
+        "use --ranks %d, or --device cpu", options->devices);
 }
 
 static const struct topo_gpu *gpu_of(const struct topo *topo, int cuda)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-struct words { /* host memory that the GPU reads and writes */
+struct words {             /* host memory that the GPU reads and writes */
     uint32_t open, missed; /* number of the gate */
 };
 

@@ -17,7 +17,8 @@ static struct block {
 static bool is_device(const void *p)
 {
     for (int i = 0; i < BLOCKS; i++)
-        if (blocks[i].first != NULL && (const char *)p >= blocks[i].first && (const char *)p < blocks[i].first + blocks[i].bytes)
+        if (blocks[i].first != NULL && (const char *)p >= blocks[i].first &&
+            (const char *)p < blocks[i].first + blocks[i].bytes)
             return true;
     return false;
 }

@@ -37,7 +37,8 @@ enum { CASES = 7 };
 
 static void cases_make(int world, struct bench_case cases[CASES])
 {
-    static const char *const ops[CASES] = {"alltoall", "allgather", "sendrecv", "alltoall", "memcpy", "allreduce", "alltoall"};
+    static const char *const ops[CASES] = {"alltoall", "allgather", "sendrecv", "alltoall",
+                                           "memcpy",   "allreduce", "alltoall"};
     for (int i = 0; i < CASES; i++) {
         cases[i] = bench_test_case(i == 4 ? "link" : "collective", world, world);
         snprintf(cases[i].op, sizeof cases[i].op, "%s", ops[i]);

@@ -44,15 +44,24 @@ static void sides_in_pieces(void **state)
     assert_true(bytes > 40 << 20);
     CHECK_OK(dev_alloc(odd, bytes, "a buffer", (void **)&device));
     memset(device, 0x11 ^ ODD_TURNED, bytes);
-    struct data_side side = {.base = device, .dtype = DTYPE_FP32, .batch = BATCH, .seq = SEQ, .heads = HEADS, .dim = DIM,
-                             .token_stride = STRIDE, .batch_first = 5, .position_first = 1000, .head_first = 2};
+    struct data_side side = {.base = device,
+                             .dtype = DTYPE_FP32,
+                             .batch = BATCH,
+                             .seq = SEQ,
+                             .heads = HEADS,
+                             .dim = DIM,
+                             .token_stride = STRIDE,
+                             .batch_first = 5,
+                             .position_first = 1000,
+                             .head_first = 2};
     CHECK_OK(mirror_data_fill(odd, 3, DATA_K, &side));
     CHECK_OK(mirror_data_compare(odd, 3, DATA_K, &side, 1, &errors));
     assert_int_equal(errors.wrong, 0);
     assert_int_equal(errors.elements, (int64_t)BATCH * SEQ * HEADS * DIM);
     CHECK_OK(mirror_data_compare(odd, 3, DATA_V, &side, 1, &errors));
-    assert_in_range(errors.wrong, errors.elements - errors.elements / 10000, errors.elements); /* one in 2^16 is equal by chance */
-    char *host = malloc(bytes); /* what the device has, against the whole side made at once */
+    assert_in_range(errors.wrong, errors.elements - errors.elements / 10000,
+                    errors.elements); /* one in 2^16 is equal by chance */
+    char *host = malloc(bytes);       /* what the device has, against the whole side made at once */
     assert_non_null(host);
     for (size_t i = 0; i < bytes; i++)
         host[i] = (char)(device[i] ^ ODD_TURNED);

@@ -1,6 +1,6 @@
 /* tests/cli/test_ranks_device.c -- devices of ranks before there are ranks: fewer GPUs than ranks, CPUs near a GPU. */
-#include "cli/run.h"
 #include "cli/ranks_device.h"
+#include "cli/run.h"
 
 static void test_fewer_gpus_than_ranks(void **state)
 {
@@ -30,7 +30,14 @@ static void machine(struct topo *topo)
     }
     for (int i = 0; i < 3; i++)
         gpus[i] = (struct topo_gpu){.numa = i == 2 ? -1 : i, .cuda = i == 2 ? 2 : 1 - i};
-    *topo = (struct topo){.nhosts = 1, .hosts = hosts, .nnumas = 2, .numas = numas, .ncores = 4, .cores = cores, .ngpus = 3, .gpus = gpus};
+    *topo = (struct topo){.nhosts = 1,
+                          .hosts = hosts,
+                          .nnumas = 2,
+                          .numas = numas,
+                          .ncores = 4,
+                          .cores = cores,
+                          .ngpus = 3,
+                          .gpus = gpus};
 }
 
 static void test_cpus_near_the_gpu(void **state)
