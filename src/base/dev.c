@@ -3,6 +3,9 @@
 
 static const struct dev_ops *const table[] = {
     &dev_cpu,
+#if SPTUNE_CUDA
+    &dev_cuda,
+#endif
 };
 
 const char *dev_kind_name(enum dev_kind kind)
@@ -16,17 +19,47 @@ const char *dev_kind_name(enum dev_kind kind)
     return "unknown";
 }
 
-enum status dev_open(enum dev_kind kind, int index, struct dev **out)
+static enum status find(enum dev_kind kind, const struct dev_ops **out)
 {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i]->kind != kind)
-            continue;
-        TRY(table[i]->open(index, out));
-        (*out)->ops = table[i];
-        return STATUS_OK;
+        *out = table[i];
+        if (table[i]->kind == kind)
+            return STATUS_OK;
     }
     return HINT(FAIL(STATUS_ABSENT, "this build has no support for %s devices", dev_kind_name(kind)),
                 "use --device cpu, or a build made where the %s libraries are installed", dev_kind_name(kind));
+}
+
+enum status dev_open(enum dev_kind kind, int index, struct dev **out)
+{
+    const struct dev_ops *ops;
+    TRY(find(kind, &ops));
+    TRY(ops->open(index, out));
+    (*out)->ops = ops;
+    return STATUS_OK;
+}
+
+enum status dev_count(enum dev_kind kind, int *out)
+{
+    const struct dev_ops *ops;
+    TRY(find(kind, &ops));
+    if (ops->count != NULL)
+        return ops->count(out);
+    *out = 1;
+    return STATUS_OK;
+}
+
+bool dev_has_driver(enum dev_kind kind)
+{
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (table[i]->kind == kind)
+            return table[i]->has_driver == NULL || table[i]->has_driver();
+    return false;
+}
+
+int64_t dev_cache_bytes(const struct dev *dev)
+{
+    return dev->ops->cache_bytes(dev);
 }
 
 void dev_close(struct dev *dev)
@@ -73,6 +106,11 @@ enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out)
 bool dev_can_overlap(const struct dev *dev)
 {
     return dev->ops->can_overlap(dev);
+}
+
+struct dev *dev_queue_dev(const struct dev_queue *queue)
+{
+    return queue->dev;
 }
 
 enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg)
@@ -156,4 +194,25 @@ enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event)
 enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us)
 {
     return from->dev->ops->event_us(from, to, out_us);
+}
+
+enum status dev_graph_create(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, struct dev_graph **out)
+{
+    const struct dev_ops *ops = queue->dev->ops;
+    if (ops->graph_create == NULL)
+        return FAIL(STATUS_UNSUPPORTED, "the %s keeps no graphs of work", dev_kind_name(ops->kind));
+    TRY(ops->graph_create(queue, fn, arg, out));
+    (*out)->dev = queue->dev;
+    return STATUS_OK;
+}
+
+enum status dev_graph_run(struct dev_graph *graph, struct dev_queue *queue)
+{
+    return graph->dev->ops->graph_run(graph, queue);
+}
+
+void dev_graph_destroy(struct dev_graph *graph)
+{
+    if (graph)
+        graph->dev->ops->graph_destroy(graph);
 }

@@ -37,6 +37,12 @@ enum status dev_open(enum dev_kind kind, int index, struct dev **out);
 void dev_close(struct dev *dev);
 enum dev_kind dev_kind_of(const struct dev *dev);
 const char *dev_kind_name(enum dev_kind kind); /* "cpu" */
+/* Devices of a kind that this process could open; none is a failure as that of dev_open. A process that has asked for CUDA devices
+ * cannot give them to processes that it forks afterwards. */
+enum status dev_count(enum dev_kind kind, int *out);
+/* Is there a driver for it at all? Asks it nothing: the process may still fork. */
+bool dev_has_driver(enum dev_kind kind);
+int64_t dev_cache_bytes(const struct dev *dev); /* of its last-level cache */
 enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
 
 enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out); /* MEM_ALIGN aligned, zeroed */
@@ -47,6 +53,7 @@ enum status dev_queue_create(struct dev *dev, struct dev_queue **out);
 enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out);
 bool dev_can_overlap(const struct dev *dev); /* is there hardware for two queues at once? */
 void dev_queue_destroy(struct dev_queue *queue);
+struct dev *dev_queue_dev(const struct dev_queue *queue);
 /* fn(arg) in the order of the queue: at once by the caller, but on a queue beside of the CPU by its thread. */
 enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg);
 /* dst and src may each be host or device memory. */
@@ -71,6 +78,13 @@ enum status dev_event_record(struct dev_event *event, struct dev_queue *queue);
 /* The queue waits for the event; so does the caller where calls complete before they return. */
 enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event);
 enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us);
+
+/* Work that is kept instead of run, and then put on the queue as one: what fn(arg) puts there, the same every time; it waits for nothing.
+ * STATUS_UNSUPPORTED where calls complete before they return. */
+struct dev_graph;
+enum status dev_graph_create(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, struct dev_graph **out);
+enum status dev_graph_run(struct dev_graph *graph, struct dev_queue *queue);
+void dev_graph_destroy(struct dev_graph *graph); /* accepts NULL; after the queue was synchronised */
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
  * The threads that kernels share (dev_parallel) start with the first call that needs them, so that a device which only moves bytes, or
  * runs on one CPU, has none.
  */
+#include "base/cache.h"
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/dev_ops.h"
@@ -67,6 +68,12 @@ static void cpu_close(struct dev *dev)
 {
     team_destroy(((struct cpu_dev *)dev)->team);
     free(dev);
+}
+
+static int64_t cpu_cache_bytes(const struct dev *dev)
+{
+    (void)dev;
+    return cache_bytes();
 }
 
 static int cpu_threads(const struct dev *dev)
@@ -246,6 +253,7 @@ const struct dev_ops dev_cpu = {
     .kind = DEV_CPU,
     .open = cpu_open,
     .close = cpu_close,
+    .cache_bytes = cpu_cache_bytes,
     .memory = cpu_memory,
     .alloc = cpu_alloc,
     .free = cpu_free,

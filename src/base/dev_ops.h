@@ -23,12 +23,18 @@ struct dev_queue {
 struct dev_event {
     struct dev *dev;
 };
+struct dev_graph {
+    struct dev *dev;
+};
 
 /* Semantics as in dev.h. Handles passed in are never NULL; `create` and `open` need not set the fields above. */
 struct dev_ops {
     enum dev_kind kind;
     enum status (*open)(int index, struct dev **out);
     void (*close)(struct dev *dev);
+    enum status (*count)(int *out); /* NULL: 1 */
+    bool (*has_driver)(void);       /* NULL: it needs none */
+    int64_t (*cache_bytes)(const struct dev *dev);
     enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);
     void (*free)(struct dev *dev, void *memory);
@@ -50,9 +56,14 @@ struct dev_ops {
     enum status (*event_record)(struct dev_event *event, struct dev_queue *queue);
     enum status (*event_wait)(struct dev_queue *queue, struct dev_event *event);
     enum status (*event_us)(struct dev_event *from, struct dev_event *to, double *out_us);
+    /* All three NULL: none. */
+    enum status (*graph_create)(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg, struct dev_graph **out);
+    enum status (*graph_run)(struct dev_graph *graph, struct dev_queue *queue);
+    void (*graph_destroy)(struct dev_graph *graph);
 };
 
 extern const struct dev_ops dev_cpu;
+extern const struct dev_ops dev_cuda; /* where SPTUNE_CUDA */
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,9 @@ struct bench_subject {
     /* Collective over env->world. create allocates, fills with index-encoded or random data and warms nothing. */
     enum status (*create)(const struct bench_case *c, struct bench_env *env, void **state);
     enum status (*iterate)(void *state, int iteration); /* one timed operation, complete when it returns */
+    /* The same where a device runs behind its caller, not waited for, and the queue that it is put on. NULL: the CPU's alone. */
+    enum status (*enqueue)(void *state, int iteration);
+    struct dev_queue *(*queue)(void *state);
     enum status (*poison)(void *state);                 /* before the timed iterations whose output is verified */
     /* This rank's outputs of the last iteration. Collective. */
     enum status (*verify)(void *state, bool *ok, char why[256]);

@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { PROBES = 3, ALIGNS = 21, NAP_NS = 5 * 1000 * 1000 };
+enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -60,6 +60,9 @@ enum status block_sync(struct run *run)
 /* The rate of the slowest rank while all of them spin: as time per FLOP, so that the maximum is the slowest. */
 static enum status probe(struct run *run, double *slowness)
 {
+    *slowness = 0;
+    if (run_behind(run)) /* what the CPUs compute meanwhile is not in the times */
+        return STATUS_OK;
     TRY(comm_barrier(run->env->world, run->queue));
     double rate = spin_rate_all(run->queue);
     *slowness = rate > 0 ? 1 / rate : 0;
@@ -90,6 +93,8 @@ enum status block_prepare(struct run *run)
     for (int i = 0; i < ALIGNS; i++) {
         int64_t from = clock_ns();
         TRY(comm_barrier(run->env->world, run->queue));
+        if (run_behind(run))
+            TRY(dev_sync(run->queue, clock_deadline(ALIGN_US)));
         us[i] = (double)(clock_ns() - from) * 1e-3;
     }
     TRY(comm_max(run->env->world, us, ALIGNS));
@@ -111,10 +116,33 @@ struct timed {
 
 static const char warming[] = "warm-up", timing[] = "timed sample"; /* names of ranges */
 
+/* The same where the device runs behind the host: what is timed is only put on the queue. */
+static enum status sample_behind(struct run *run, struct row *row, const char *name, int loop, struct timed *out, enum status *failed)
+{
+    enum timing_how how = name == warming ? TIMING_OPEN : row->c->timing == BENCH_LOOP ? TIMING_HOST : TIMING_GATED;
+    int64_t from = clock_ns();
+    double us = 0;
+    TRY(timing_begin(run->timing, how, row->subject->queue(row->state)));
+    range_push_at(name, row->iteration);
+    if (row->graph != NULL)
+        *failed = dev_graph_run(row->graph, row->subject->queue(row->state));
+    for (int i = 0; i < loop && *failed == STATUS_OK && row->graph == NULL; i++)
+        *failed = row->subject->enqueue(row->state, row->iteration + i);
+    range_pop();
+    TRY(timing_end(run->timing, &us));
+    *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
+    row->iteration += loop;
+    if (row->subject->whole_us != NULL && *failed == STATUS_OK)
+        out->us = row->subject->whole_us(row->state, out->us);
+    return group_is_over(*failed) ? *failed : STATUS_OK;
+}
+
 /* One sample: `loop` iterations back to back after the ranks were aligned. A failure of this rank alone is kept in *failed; one that
  * ends the job is returned. */
 static enum status sample(struct run *run, struct row *row, const char *name, int loop, struct timed *out, enum status *failed)
 {
+    if (run_behind(run))
+        return sample_behind(run, row, name, loop, out, failed);
     TRY(comm_barrier(run->env->world, run->queue));
     double switches = switches_so_far();
     int64_t from = clock_ns();
@@ -175,6 +203,36 @@ static double left_us(const struct run *run)
 
 enum { LOOP = 20 };
 
+static enum status put_all(void *arg)
+{
+    struct row *row = arg;
+    for (int i = 0; i < row->loop; i++)
+        TRY(row->subject->enqueue(row->state, row->iteration + i));
+    return STATUS_OK;
+}
+
+/* As many iterations as make a graph of some 10 ms; it runs once, since the first run is not like the others. */
+static enum status graph_open(struct run *run, struct row *row)
+{
+    struct timed timed;
+    enum status failed = STATUS_OK;
+    row->loop = (int)fmax(1, fmin(10e3 / fmax(row->real_us, 1), LOOP));
+    row->real_us *= row->loop;
+    enum status status = group_agree(run->env, dev_graph_create(row->subject->queue(row->state), put_all, row, &row->graph));
+    if (group_is_over(status))
+        return status;
+    if (status != STATUS_OK) {
+        if (status == STATUS_UNSUPPORTED)
+            row_waive(row, RULE_ABSENT, "%s", status_last()->what);
+        else
+            row_fail(row, status_last()->what);
+        status_clear();
+        return STATUS_OK;
+    }
+    TRY(sample(run, row, warming, row->loop, &timed, &failed));
+    return failed != STATUS_OK ? settle_failed(run, row, failed) : STATUS_OK;
+}
+
 enum status block_warm(struct run *run, struct row *row)
 {
     int wanted = run->options->warmup > 1 ? run->options->warmup : 1;
@@ -195,6 +253,8 @@ enum status block_warm(struct run *run, struct row *row)
             break;
     }
     row->loop = 1;
+    if (row->c->timing == BENCH_GRAPH)
+        return graph_open(run, row);
     if (row->c->timing == BENCH_LOOP) /* as nccl-tests, unless that takes seconds */
         row->loop = row->real_us * LOOP < 2e6 ? LOOP : 2;
     row->real_us *= row->loop;

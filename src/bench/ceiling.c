@@ -5,10 +5,10 @@
  */
 #include "bench/ceiling.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "bench/group.h"
+#include "bench/timing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@ static const double hot_us = 2e3;  /* a longer copy does not fit the caches anyw
 struct ceiling {
     struct bench_env *env;
     struct traffic *traffic;
+    struct timing *timing;
     enum bench_traffic asked, kind; /* kind: what stands in for it */
     enum bench_buffers buffers;
     int sp;
@@ -36,9 +37,11 @@ bool ceiling_is_of(const struct ceiling *ceiling, const struct bench_case *c, en
 }
 
 /* Beyond the caches a rate no longer depends on the size. */
-static int64_t bytes_capped(int64_t bytes)
+static int64_t bytes_capped(const struct bench_env *env, int64_t bytes)
 {
-    int64_t most = 2 * rotation_cache_bytes();
+    int64_t most = 2 * dev_cache_bytes(env->dev);
+    if (dev_kind_of(env->dev) != DEV_CPU)
+        return bytes; /* copies between devices have a start that only size hides */
     most = most > BYTES_MAX ? most : BYTES_MAX;
     return bytes < most ? bytes : most;
 }
@@ -65,9 +68,11 @@ enum status ceiling_open(struct bench_env *env, const struct bench_case *c, enum
         *ceiling = (struct ceiling){
             .env = env, .asked = traffic, .buffers = c->buffers, .sp = c->plan.sp, .asked_bytes = bytes};
         ceiling->kind = traffic == TRAFFIC_PEERS && others < 1 ? TRAFFIC_LOCAL : traffic;
-        ceiling->bytes = bytes_capped(ceiling->kind == TRAFFIC_PEERS ? others : bytes);
+        ceiling->bytes = bytes_capped(env, ceiling->kind == TRAFFIC_PEERS ? others : bytes);
         status = open_traffic(ceiling);
     }
+    if (status == STATUS_OK)
+        status = timing_open(env, &ceiling->timing);
     if (status == STATUS_OK) {
         *out = ceiling;
         return STATUS_OK;
@@ -81,21 +86,25 @@ enum status ceiling_open(struct bench_env *env, const struct bench_case *c, enum
 
 void ceiling_close(struct ceiling *ceiling)
 {
-    if (ceiling != NULL)
+    if (ceiling != NULL) {
+        timing_close(ceiling->timing);
         traffic_close(ceiling->traffic);
+    }
     free(ceiling);
 }
 
 /* One sample of this rank: copies after each other, microseconds of one. */
-static enum status copies_time(struct ceiling *ceiling, enum traffic_store store, int loops, struct dev_queue *queue,
-                               double *out_us)
+static enum status copies_time(struct ceiling *ceiling, enum traffic_store store, enum timing_how how, int loops,
+                               struct dev_queue *queue, double *out_us)
 {
-    TRY(comm_barrier(ceiling->env->world, queue));
-    int64_t from = clock_ns();
-    for (int i = 0; i < loops; i++)
-        TRY(traffic_run(ceiling->traffic, ceiling->iteration++, store));
-    *out_us = (double)(clock_ns() - from) * 1e-3 / loops;
-    return STATUS_OK;
+    enum status status = STATUS_OK;
+    double us = 0;
+    TRY(timing_begin(ceiling->timing, how, traffic_behind(ceiling->traffic) ? traffic_queue(ceiling->traffic) : queue));
+    for (int i = 0; i < loops && status == STATUS_OK; i++)
+        status = traffic_put(ceiling->traffic, ceiling->iteration++, store);
+    TRY(timing_end(ceiling->timing, &us));
+    *out_us = us / loops;
+    return status;
 }
 
 static void result_add(struct ceiling *ceiling, enum traffic_store store, double us)
@@ -112,8 +121,8 @@ static enum status warm(struct ceiling *ceiling, struct dev_queue *queue)
     double us[TRAFFIC_STORES];
     int stores = traffic_stores(ceiling->traffic);
     for (int s = 0; s < stores; s++) {
-        TRY(copies_time(ceiling, (enum traffic_store)s, 1, queue, &us[s]));
-        TRY(copies_time(ceiling, (enum traffic_store)s, 1, queue, &us[s]));
+        TRY(copies_time(ceiling, (enum traffic_store)s, TIMING_OPEN, 1, queue, &us[s]));
+        TRY(copies_time(ceiling, (enum traffic_store)s, TIMING_OPEN, 1, queue, &us[s]));
     }
     TRY(comm_max(ceiling->env->world, us, stores));
     for (int s = 0; s < stores; s++)
@@ -129,7 +138,7 @@ static enum status take(struct ceiling *ceiling, enum traffic_store store, struc
     int n = ceiling->samples < ENOUGH ? (int)fmax(1, fmin(take_us / (each_us * loops), TAKE_MAX)) : 1;
     int first = ceiling->buffers == BENCH_HOT && each_us < hot_us ? 1 : 0;
     for (int i = 0; i < n + first; i++)
-        TRY(copies_time(ceiling, store, loops, queue, &us[i]));
+        TRY(copies_time(ceiling, store, TIMING_GATED, loops, queue, &us[i]));
     TRY(comm_max(ceiling->env->world, us, n + first));
     for (int i = first; i < n + first; i++)
         result_add(ceiling, store, us[i]);

@@ -6,12 +6,11 @@
 #include "bench/check_parts.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/text.h"
 #include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { GAP = 5, SYNC_US = 60 * 1000 * 1000 };
@@ -98,26 +97,49 @@ static struct data_side side_head(const struct trial *t, const struct tensor *x)
     return side;
 }
 
-static void compare(const struct trial *t, enum data_tensor name, const struct data_side *side, int copies, const char *where)
+static enum status compare(const struct trial *t, enum data_tensor name, const struct data_side *side, int copies, const char *where)
 {
     struct data_errors errors;
     char why[256];
-    data_compare(t->seed, name, side, copies, &errors);
+    TRY(mirror_data_compare(comm_dev(t->group->comm), t->seed, name, side, copies, &errors));
     if (!data_verdict(&errors, name, where, why))
         tally_wrong(t->tally, "%.80s: %.170s", t->what, why);
+    return STATUS_OK;
+}
+
+static enum status fill(const struct trial *t, enum data_tensor name, const struct data_side *side)
+{
+    return mirror_data_fill(comm_dev(t->group->comm), t->seed, name, side);
+}
+
+static enum status poison(const struct trial *t, void *memory, size_t bytes)
+{
+    TRY(dev_fill(t->queue, memory, 0xa5, bytes));
+    return dev_sync(t->queue, clock_deadline(SYNC_US));
 }
 
 /* Lanes between the heads of one token and those of the next. */
-static void compare_gaps(const struct trial *t, const struct tensor *x)
+static void gaps_look(const struct trial *t, const struct tensor *x, const unsigned char *head)
 {
     int64_t tokens = t->shape.batch * t->shape.seq_local * t->group->size, used = (int64_t)x->local * x->dim;
     for (int64_t i = 0; i < tokens; i++)
         for (int64_t at = (i * x->stride + used) * elem(t); at < (i + 1) * x->stride * elem(t); at++)
-            if ((unsigned char)x->head[at] != 0xa5) {
+            if (head[at] != 0xa5) {
                 tally_wrong(t->tally, "%.80s: %s by heads: token %lld was written beyond its heads", t->what,
                             data_tensor_name(x->name), (long long)i);
                 return;
             }
+}
+
+static enum status compare_gaps(const struct trial *t, const struct tensor *x)
+{
+    struct mirror mirror;
+    TRY(mirror_open(comm_dev(t->group->comm), x->head, head_bytes(t, x), &mirror));
+    enum status status = mirror_load(&mirror);
+    if (status == STATUS_OK)
+        gaps_look(t, x, mirror.host);
+    mirror_close(&mirror);
+    return status;
 }
 
 /* All heads in `pieces` calls, all tensors together; a tensor with fewer heads than pieces moves them in the first calls. */
@@ -149,14 +171,14 @@ static enum status there(struct trial *t)
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++) {
         struct tensor *x = &t->tensor[i];
         struct data_side seq = side_seq(t, x);
-        data_fill(t->seed, x->name, &seq);
-        memset(x->head, 0xa5, head_bytes(t, x));
+        TRY(fill(t, x->name, &seq));
+        TRY(poison(t, x->head, head_bytes(t, x)));
     }
     TRY(move(t, EXCHANGE_TO_HEADS, false));
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++) {
         struct data_side head = side_head(t, &t->tensor[i]);
-        compare(t, t->tensor[i].name, &head, 1, "by heads");
-        compare_gaps(t, &t->tensor[i]);
+        TRY(compare(t, t->tensor[i].name, &head, 1, "by heads"));
+        TRY(compare_gaps(t, &t->tensor[i]));
     }
     return STATUS_OK;
 }
@@ -164,11 +186,11 @@ static enum status there(struct trial *t)
 static enum status back(struct trial *t)
 {
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++)
-        memset(t->tensor[i].seq, 0xa5, seq_bytes(t, &t->tensor[i]));
+        TRY(poison(t, t->tensor[i].seq, seq_bytes(t, &t->tensor[i])));
     TRY(move(t, EXCHANGE_TO_SEQ, false));
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++) {
         struct data_side seq = side_seq(t, &t->tensor[i]);
-        compare(t, t->tensor[i].name, &seq, 1, "there and back");
+        TRY(compare(t, t->tensor[i].name, &seq, 1, "there and back"));
     }
     return STATUS_OK;
 }
@@ -180,14 +202,14 @@ static enum status back_summed(struct trial *t)
         struct tensor *x = &t->tensor[i];
         struct data_side head = side_head(t, x);
         head.copy = t->group->rank % exchange_copies(x->heads, t->group->size);
-        memset(x->seq, 0xa5, seq_bytes(t, x));
-        data_fill(t->seed, x->grad, &head);
+        TRY(poison(t, x->seq, seq_bytes(t, x)));
+        TRY(fill(t, x->grad, &head));
     }
     TRY(move(t, EXCHANGE_TO_SEQ, true));
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++) {
         struct tensor *x = &t->tensor[i];
         struct data_side seq = side_seq(t, x);
-        compare(t, x->grad, &seq, exchange_copies(x->heads, t->group->size), "summed over copies");
+        TRY(compare(t, x->grad, &seq, exchange_copies(x->heads, t->group->size), "summed over copies"));
     }
     return STATUS_OK;
 }

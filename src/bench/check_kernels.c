@@ -1,17 +1,17 @@
-/* bench/check_kernels.c -- every kernel of this device on odd shapes: attention against the oracle, the copy, the product.
+/* bench/check_kernels.c -- every kernel of this device on odd shapes: attention against the oracle, the product.
  *
  * Kernels need no other rank, so the shapes are shared out among the ranks.
  */
 #include "bench/check_parts.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 #include "bench/oracle.h"
 #include "kernels/attention_cpu.h"
-#include "kernels/copy.h"
 #include "kernels/gemm.h"
 
 #include <math.h>
@@ -58,12 +58,13 @@ static const struct attention_case attention_cases[] = {
     {1, 36, 36, 2, 2, 16, 16, BOTTOM, .window = 4, .doc_q = {12, 24, -1}, .doc_k = {12, 24, -1}},
     {1, 36, 36, 2, 2, 16, 16, FULL, .doc_q = {3, 5, 28, -1}, .doc_k = {3, 5, 28, -1}},
 };
-enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP = 8, LONG = 200 };
+enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP = 8, LONG = 200, SYNC_US = 60 * 1000 * 1000 };
 
 struct attention_data {
     struct attention_shape shape;
     int64_t cu_q[9], cu_k[9];
     void *q, *k, *v, *d_o, *workspace;
+    size_t workspace_bytes;
 };
 
 /* What one kernel computed, and how far off it is. */
@@ -131,6 +132,7 @@ static enum status data_make(uint64_t seed, size_t workspace, struct attention_d
     TRY(tensor_make(seed, DATA_K, s, nk, s->kv_heads, s->head_dim, s->k_stride, &d->k));
     TRY(tensor_make(seed, DATA_V, s, nk, s->kv_heads, s->head_dim_v, s->v_stride, &d->v));
     TRY(tensor_make(seed, DATA_DO, s, nq, s->heads, s->head_dim_v, s->o_stride, &d->d_o));
+    d->workspace_bytes = workspace;
     return mem_alloc(workspace, "workspace of a check", &d->workspace);
 }
 
@@ -212,22 +214,67 @@ static void case_text(const struct attention_shape *s, char buf[160])
                (long long)s->window, s->docs, dtype_name(s->dtype));
 }
 
-static enum status variant_run(const struct attention_data *d, const struct check_variant *variant, struct attention_out *out)
+/* Everything a kernel reads or writes, where its device reaches it. */
+enum { SEEN_Q, SEEN_K, SEEN_V, SEEN_DO, SEEN_WORKSPACE, SEEN_OUTPUTS, SEEN_O = SEEN_OUTPUTS, SEEN_LSE, SEEN_DQ, SEEN_DK, SEEN_DV, SEEN };
+
+static enum status seen_open(struct dev *dev, const struct attention_data *d, const struct attention_out *out, struct mirror seen[SEEN])
 {
     const struct attention_shape *s = &d->shape;
-    TRY(out_make(s, out));
-    struct attention_args args = {.q = d->q, .k = d->k, .v = d->v, .o = out->o, .lse = out->lse, .d_o = d->d_o, .dq = out->dq,
-                                  .dk = out->dk, .dv = out->dv, .workspace = d->workspace};
+    int64_t nq = s->batch * s->seq_q, nk = s->batch * s->seq_k, elem = dtype_bytes(s->dtype);
+    void *const host[SEEN] = {d->q, d->k, d->v, d->d_o, d->workspace, out->o, out->lse, out->dq, out->dk, out->dv};
+    const int64_t bytes[SEEN] = {nq * s->q_stride * elem, nk * s->k_stride * elem, nk * s->v_stride * elem,
+                                 nq * s->o_stride * elem, (int64_t)d->workspace_bytes, nq * s->o_stride * elem,
+                                 nq * s->heads * (int64_t)sizeof(float), nq * s->q_stride * elem, nk * s->k_stride * elem,
+                                 nk * s->v_stride * elem};
+    for (int i = 0; i < SEEN; i++)
+        TRY(mirror_of_host(dev, host[i], (size_t)bytes[i], &seen[i]));
+    return STATUS_OK;
+}
+
+static enum status seen_run(const struct attention_shape *s, const struct attention *attention, struct mirror seen[SEEN],
+                            struct dev_queue *queue)
+{
+    struct attention_args args = {.q = seen[SEEN_Q].device,
+                                  .k = seen[SEEN_K].device,
+                                  .v = seen[SEEN_V].device,
+                                  .o = seen[SEEN_O].device,
+                                  .lse = seen[SEEN_LSE].device,
+                                  .d_o = seen[SEEN_DO].device,
+                                  .dq = seen[SEEN_DQ].device,
+                                  .dk = seen[SEEN_DK].device,
+                                  .dv = seen[SEEN_DV].device,
+                                  .workspace = seen[SEEN_WORKSPACE].device};
+    TRY(attention->forward(s, &args, queue));
+    TRY(attention->backward(s, &args, queue));
+    if (queue != NULL)
+        TRY(dev_sync(queue, clock_deadline(SYNC_US)));
+    for (int i = SEEN_OUTPUTS; i < SEEN; i++)
+        TRY(mirror_load(&seen[i]));
+    return STATUS_OK;
+}
+
+/* On the CPU without a queue: one thread. */
+static enum status variant_run(struct dev *dev, const struct attention_data *d, const struct check_variant *variant,
+                               struct attention_out *out)
+{
+    struct mirror seen[SEEN] = {{0}};
+    struct dev_queue *queue = NULL;
+    TRY(out_make(&d->shape, out));
     attention_cpu_use(variant->isa);
-    enum status status = variant->attention->forward(s, &args, NULL);
+    enum status status = seen_open(dev, d, out, seen);
+    if (status == STATUS_OK && dev_kind_of(dev) != DEV_CPU)
+        status = dev_queue_create(dev, &queue);
     if (status == STATUS_OK)
-        status = variant->attention->backward(s, &args, NULL);
+        status = seen_run(&d->shape, variant->attention, seen, queue);
     attention_cpu_use(-1);
+    dev_queue_destroy(queue);
+    for (int i = 0; i < SEEN; i++)
+        mirror_close(&seen[i]);
     out->ran = status == STATUS_OK;
     return status;
 }
 
-static enum status variants_run(uint64_t seed, struct attention_data *d, struct attention_out *out,
+static enum status variants_run(struct dev *dev, uint64_t seed, struct attention_data *d, struct attention_out *out,
                                 struct check_variant *variants, int n)
 {
     size_t workspace = 0;
@@ -242,18 +289,18 @@ static enum status variants_run(uint64_t seed, struct attention_data *d, struct 
     for (int i = 0; i < n; i++) {
         struct verdict verdict = variants[i].attention->supports(&d->shape);
         if (verdict_ok(&verdict))
-            TRY(tally_status(&variants[i].tally, variant_run(d, &variants[i], &out[i])));
+            TRY(tally_status(&variants[i].tally, variant_run(dev, d, &variants[i], &out[i])));
     }
     return STATUS_OK;
 }
 
-static enum status case_run(uint64_t seed, struct attention_data *d, struct attention_out *out, struct check_variant *variants,
+static enum status case_run(struct dev *dev, uint64_t seed, struct attention_data *d, struct attention_out *out, struct check_variant *variants,
                             int n)
 {
     struct oracle_source source = {.row = source_row, .arg = d};
     struct oracle_scale scale = {0};
     char why[256], what[160];
-    TRY(variants_run(seed, d, out, variants, n));
+    TRY(variants_run(dev, seed, d, out, variants, n));
     for (int64_t segment = 0; segment < attention_segment_count(&d->shape); segment++)
         for (int kv = 0; kv < d->shape.kv_heads; kv++) {
             struct oracle_truth truth;
@@ -273,7 +320,7 @@ static enum status case_run(uint64_t seed, struct attention_data *d, struct atte
     return STATUS_OK;
 }
 
-enum status check_attention(struct check_variant *variants, int n, uint64_t seed, int rank, int ranks)
+enum status check_attention(struct dev *dev, struct check_variant *variants, int n, uint64_t seed, int rank, int ranks)
 {
     for (int i = rank; i < ATTENTION_CASES * DTYPE_COUNT; i += ranks) {
         struct attention_data d = {0};
@@ -281,112 +328,10 @@ enum status check_attention(struct check_variant *variants, int n, uint64_t seed
         shape_make(&attention_cases[i / DTYPE_COUNT], (enum dtype)(i % DTYPE_COUNT), &d);
         if (d.shape.seq_q > LONG && d.shape.dtype != DTYPE_FP32) /* the oracle takes longest here, and blocks are the same ones */
             continue;
-        enum status status = case_run(seed, &d, out, variants, n);
+        enum status status = case_run(dev, seed, &d, out, variants, n);
         data_free(&d, out);
         TRY(status);
     }
-    return STATUS_OK;
-}
-
-/* ---- copy ---- */
-
-enum { COPY_JOBS = 24, COPY_ROW_MAX = 96 };
-
-static int64_t copy_extent(const int64_t n[3], const int64_t stride[3], int64_t row)
-{
-    return (n[0] - 1) * stride[0] + (n[1] - 1) * stride[1] + (n[2] - 1) * stride[2] + row;
-}
-
-/* A job of random shape and its extents; dst rows are apart, so that what lies between them must stay. */
-static void copy_draw(struct rng *rng, struct copy_job *job)
-{
-    int64_t row = 1 + rng_below(rng, COPY_ROW_MAX);
-    *job = (struct copy_job){.row_bytes = (size_t)row};
-    int64_t src = row + rng_below(rng, 9), dst = row + rng_below(rng, 9);
-    for (int a = 2; a >= 0; a--) {
-        job->n[a] = 1 + rng_below(rng, 6);
-        job->src_stride[a] = src;
-        job->dst_stride[a] = dst;
-        src = src * job->n[a] + rng_below(rng, 5);
-        dst = dst * job->n[a] + rng_below(rng, 5);
-    }
-}
-
-static void copy_expect(const struct copy_job *job, char *want)
-{
-    for (int64_t i = 0; i < job->n[0]; i++)
-        for (int64_t j = 0; j < job->n[1]; j++)
-            for (int64_t l = 0; l < job->n[2]; l++)
-                memcpy(want + i * job->dst_stride[0] + j * job->dst_stride[1] + l * job->dst_stride[2],
-                       (const char *)job->src + i * job->src_stride[0] + j * job->src_stride[1] + l * job->src_stride[2],
-                       job->row_bytes);
-}
-
-static enum status copy_one(enum dev_kind dev, uint64_t seed, int index, struct tally *tally)
-{
-    struct rng rng;
-    struct copy_job job;
-    char *src = NULL, *dst = NULL, *want = NULL;
-    rng_seed(&rng, seed, 1000 + (uint64_t)index);
-    copy_draw(&rng, &job);
-    int64_t from = copy_extent(job.n, job.src_stride, (int64_t)job.row_bytes);
-    int64_t to = copy_extent(job.n, job.dst_stride, (int64_t)job.row_bytes);
-    enum status status = mem_alloc((size_t)from, "a copy", (void **)&src);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)to, "a copy", (void **)&dst);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)to, "a copy", (void **)&want);
-    if (status == STATUS_OK) {
-        data_bytes_fill(seed, index, 0, from, src);
-        job.src = src;
-        job.dst = dst;
-        copy_expect(&job, want);
-        status = copy_run(dev, &job, 1, NULL);
-        tally->cases++;
-        if (status == STATUS_OK && memcmp(want, dst, (size_t)to) != 0)
-            tally_wrong(tally, "rows of %zu bytes, %lld x %lld x %lld of them: wrong bytes", job.row_bytes, (long long)job.n[0],
-                        (long long)job.n[1], (long long)job.n[2]);
-    }
-    free(src);
-    free(dst);
-    free(want);
-    return status;
-}
-
-/* Sums of copies: in fp32, in order, rounded once. */
-static enum status sum_one(enum dev_kind dev, uint64_t seed, int copies, enum dtype dtype, struct tally *tally)
-{
-    enum { TOKENS = 5, DIM = 13, ELEMS = TOKENS * DIM };
-    uint32_t part[4][ELEMS], sum[ELEMS];
-    const void *srcs[4];
-    int64_t row = (int64_t)DIM * dtype_bytes(dtype);
-    struct data_side side = {.dtype = dtype, .batch = 1, .seq = TOKENS, .heads = 1, .dim = DIM, .token_stride = DIM};
-    for (int c = 0; c < copies; c++) {
-        side.base = part[c];
-        side.copy = c;
-        srcs[c] = part[c];
-        data_fill(seed, DATA_DK, &side);
-    }
-    struct copy_sum job = {.srcs = srcs, .copies = copies, .dst = sum, .n = {1, 1, TOKENS}, .src_stride = {0, 0, row},
-                           .dst_stride = {0, 0, row}, .elems = DIM, .dtype = dtype};
-    struct data_errors errors;
-    char why[256];
-    TRY(copy_sum_run(dev, &job, NULL));
-    side.base = sum;
-    side.copy = 0;
-    data_compare(seed, DATA_DK, &side, copies, &errors);
-    tally->cases++;
-    if (!data_verdict(&errors, DATA_DK, "as a sum", why))
-        tally_wrong(tally, "%d copies, %s: %.200s", copies, dtype_name(dtype), why);
-    return STATUS_OK;
-}
-
-static enum status check_copy(enum dev_kind dev, uint64_t seed, int rank, int ranks, struct tally *tally)
-{
-    for (int i = rank; i < COPY_JOBS; i += ranks)
-        TRY(tally_status(tally, copy_one(dev, seed, i, tally)));
-    for (int i = rank; i < 4 * DTYPE_COUNT; i += ranks)
-        TRY(tally_status(tally, sum_one(dev, seed, 1 + i / DTYPE_COUNT, (enum dtype)(i % DTYPE_COUNT), tally)));
     return STATUS_OK;
 }
 
@@ -481,7 +426,9 @@ static enum status attention_rows(struct bench_env *env, uint64_t seed, const st
     char what[192];
     if (n == 0 && only != NULL)
         return check_row_waive(report, "kernel", only->attention, RULE_NOT_MEASURED, "no attention kernel here has this name");
-    enum status status = check_attention(variants, n, seed, comm_rank(env->world), comm_size(env->world));
+    if (n == 0)
+        return check_row_waive(report, "kernel", "attention", RULE_ABSENT, "this build has no attention kernel for this device");
+    enum status status = check_attention(env->dev, variants, n, seed, comm_rank(env->world), comm_size(env->world));
     TRY(group_agree(env, status));
     for (int i = 0; i < n; i++) {
         text_print(what, sizeof what, "attention %s%s%s: masks, documents, lengths 0 to 1023", variants[i].attention->name,
@@ -512,8 +459,10 @@ static enum status kernels_run(struct bench_env *env, uint64_t seed, const struc
     int rank = comm_rank(env->world), ranks = comm_size(env->world);
     TRY(attention_rows(env, seed, only, report));
     struct tally copy = {0}, gemm = {0};
-    TRY(check_copy(dev, seed, rank, ranks, &copy));
+    TRY(check_copy(env->dev, seed, rank, ranks, &copy));
     TRY(check_row_add(env, report, "kernel", "copy with change of layout, sums of copies", &copy, true));
+    if (dev != DEV_CPU)
+        return check_row_waive(report, "kernel", "matrix product", RULE_ABSENT, "this build multiplies matrices on the cpu alone");
     TRY(check_gemm(dev, seed, rank, ranks, &gemm));
     TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed", &gemm, true));
     return only == NULL ? waive_devices(env, report) : STATUS_OK;

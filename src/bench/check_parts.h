@@ -33,7 +33,11 @@ struct check_variant {
     struct tally tally;
 };
 /* Every shape for each of n kernels, the shapes shared out among `ranks`. */
-enum status check_attention(struct check_variant *variants, int n, uint64_t seed, int rank, int ranks);
+enum status check_attention(struct dev *dev, struct check_variant *variants, int n, uint64_t seed, int rank, int ranks);
+
+/* ---- copy_check.c, part of check_kernels ---- */
+/* Jobs and sums shared out among `ranks`. */
+enum status check_copy(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally);
 
 /* ---- check_transport.c ---- */
 enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *tally);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 #include "bench/spot.h"
 #include "bench/subject.h"
 #include "sp/exec.h"
@@ -69,6 +70,7 @@ struct trial {
     struct attention_shape shape;
     int64_t *cu;
     struct spot spot;
+    struct mirror o, dq, dk, dv; /* what the host has of the outputs */
     struct oracle_error errors[ORACLE_OUTPUTS];
     struct oracle_scale scale;
 };
@@ -87,28 +89,44 @@ static struct data_side side_of(const struct trial *t, void *base, int heads, in
                               .position_first = t->group->rank * x->seq_local};
 }
 
-static void fill(const struct trial *t, enum data_tensor tensor, void *base, int heads, int dim)
+static enum status fill(const struct trial *t, enum data_tensor tensor, void *base, int heads, int dim)
 {
     struct data_side side = side_of(t, base, heads, dim);
-    data_fill(t->spot.seed, tensor, &side);
+    return mirror_data_fill(dev_queue_dev(t->queue), t->spot.seed, tensor, &side);
 }
 
-static void inputs_fill(const struct trial *t)
+static enum status inputs_fill(const struct trial *t)
 {
     const struct exec_tensors *x = exec_tensors(t->exec);
     const struct problem *p = t->problem;
-    fill(t, DATA_Q, x->q, p->heads, p->head_dim);
-    fill(t, DATA_K, x->k, p->kv_heads, p->head_dim);
-    fill(t, DATA_V, x->v, p->kv_heads, problem_dim_v(p));
-    fill(t, DATA_DO, x->d_o, p->heads, problem_dim_v(p));
-    memset(x->o, 0xff, x->o_bytes);
-    memset(x->dq, 0xff, x->q_bytes);
-    memset(x->dk, 0xff, x->k_bytes);
-    memset(x->dv, 0xff, x->v_bytes);
+    TRY(fill(t, DATA_Q, x->q, p->heads, p->head_dim));
+    TRY(fill(t, DATA_K, x->k, p->kv_heads, p->head_dim));
+    TRY(fill(t, DATA_V, x->v, p->kv_heads, problem_dim_v(p)));
+    TRY(fill(t, DATA_DO, x->d_o, p->heads, problem_dim_v(p)));
+    TRY(dev_fill(t->queue, x->o, 0xff, x->o_bytes));
+    TRY(dev_fill(t->queue, x->dq, 0xff, x->q_bytes));
+    TRY(dev_fill(t->queue, x->dk, 0xff, x->k_bytes));
+    TRY(dev_fill(t->queue, x->dv, 0xff, x->v_bytes));
+    return dev_sync(t->queue, clock_deadline(SYNC_US));
+}
+
+static enum status output_load(const struct trial *t, void *device, size_t bytes, struct mirror *out)
+{
+    TRY(mirror_open(dev_queue_dev(t->queue), device, bytes, out));
+    return mirror_load(out);
+}
+
+static enum status outputs_load(struct trial *t)
+{
+    const struct exec_tensors *x = exec_tensors(t->exec);
+    TRY(output_load(t, x->o, x->o_bytes, &t->o));
+    TRY(output_load(t, x->dq, x->q_bytes, &t->dq));
+    TRY(output_load(t, x->dk, x->k_bytes, &t->dk));
+    return output_load(t, x->dv, x->v_bytes, &t->dv);
 }
 
 /* q, k, v between exchange in and attention: exact. */
-static void middle_compare(const struct trial *t, struct tally *tally, const char *what)
+static enum status middle_compare(const struct trial *t, struct tally *tally, const char *what)
 {
     const struct exec_middle m = exec_middle(t->exec);
     const struct problem *p = t->problem;
@@ -121,10 +139,11 @@ static void middle_compare(const struct trial *t, struct tally *tally, const cha
         side.seq = exec_tensors(t->exec)->seq;
         side.position_first = 0;
         side.head_first = i == 0 ? m.head_first : m.kv_first;
-        data_compare(t->spot.seed, (enum data_tensor)(DATA_Q + i), &side, 1, &errors);
+        TRY(mirror_data_compare(dev_queue_dev(t->queue), t->spot.seed, (enum data_tensor)(DATA_Q + i), &side, 1, &errors));
         if (!data_verdict(&errors, (enum data_tensor)(DATA_Q + i), "in the middle", why))
             tally_wrong(tally, "%.90s: %.160s", what, why);
     }
+    return STATUS_OK;
 }
 
 static bool is_here(const struct trial *t, int64_t token)
@@ -151,7 +170,6 @@ static void row_compare(struct trial *t, int which, const void *base, int64_t at
 static enum status segment_compare(struct trial *t, int64_t segment, int kv)
 {
     const struct attention_shape *s = &t->shape;
-    const struct exec_tensors *x = exec_tensors(t->exec);
     struct oracle_source source = spot_source(&t->spot);
     struct oracle_truth truth;
     int dim = s->head_dim, dim_v = s->head_dim_v;
@@ -161,8 +179,8 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
         int64_t token = attention_q_token(s, &truth.segment, q->i);
         if (!is_here(t, token))
             continue;
-        row_compare(t, ORACLE_O, x->o, row_at(t, token, s->heads, q->head, dim_v), dim_v, q->o, q->o + dim_v, token, q->head);
-        row_compare(t, ORACLE_DQ, x->dq, row_at(t, token, s->heads, q->head, dim), dim, q->dq, q->dq + dim, token, q->head);
+        row_compare(t, ORACLE_O, t->o.host, row_at(t, token, s->heads, q->head, dim_v), dim_v, q->o, q->o + dim_v, token, q->head);
+        row_compare(t, ORACLE_DQ, t->dq.host, row_at(t, token, s->heads, q->head, dim), dim, q->dq, q->dq + dim, token, q->head);
     }
     int64_t seq_k = truth.segment.seq_k;
     const double *dk = truth.keys.dk, *dv = truth.keys.dv;
@@ -170,9 +188,9 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
         int64_t token = attention_k_token(s, &truth.segment, j);
         if (!is_here(t, token))
             continue;
-        row_compare(t, ORACLE_DK, x->dk, row_at(t, token, s->kv_heads, kv, dim), dim, dk + j * dim, dk + (seq_k + j) * dim, token,
+        row_compare(t, ORACLE_DK, t->dk.host, row_at(t, token, s->kv_heads, kv, dim), dim, dk + j * dim, dk + (seq_k + j) * dim, token,
                     kv);
-        row_compare(t, ORACLE_DV, x->dv, row_at(t, token, s->kv_heads, kv, dim_v), dim_v, dv + j * dim_v,
+        row_compare(t, ORACLE_DV, t->dv.host, row_at(t, token, s->kv_heads, kv, dim_v), dim_v, dv + j * dim_v,
                     dv + (seq_k + j) * dim_v, token, kv);
     }
     oracle_truth_free(&truth);
@@ -190,12 +208,13 @@ static enum status trial_run(struct trial *t, const struct plan *plan, struct ta
 {
     char what[128], why[256];
     problem_text(t->problem, plan, what);
-    inputs_fill(t);
+    TRY(inputs_fill(t));
     TRY(exec_forward(t->exec, t->queue));
     TRY(dev_sync(t->queue, clock_deadline(SYNC_US)));
-    middle_compare(t, tally, what);
+    TRY(middle_compare(t, tally, what));
     TRY(exec_backward(t->exec, t->queue));
     TRY(dev_sync(t->queue, clock_deadline(SYNC_US)));
+    TRY(outputs_load(t));
     for (int64_t segment = 0; segment < attention_segment_count(&t->shape); segment++)
         for (int kv = 0; kv < t->shape.kv_heads; kv++)
             TRY(tally_status(tally, segment_compare(t, segment, kv)));
@@ -225,6 +244,10 @@ enum status check_plan_run(struct bench_env *env, const struct group *group, con
                            .seq_here = x->seq_local};
     if (status == STATUS_OK)
         status = trial_run(&t, plan, tally);
+    mirror_close(&t.o);
+    mirror_close(&t.dq);
+    mirror_close(&t.dk);
+    mirror_close(&t.dv);
     free(t.cu);
     dev_queue_destroy(t.queue);
     exec_destroy(t.exec);
@@ -292,6 +315,11 @@ static bool wanted(const char *only, const char *name)
 static enum status plan_rows(struct bench_env *env, uint64_t seed, int sp, const struct plan *only, struct check_report *report)
 {
     enum dev_kind dev = dev_kind_of(env->dev);
+    bool kernels = false;
+    for (int a = 0; attentions[a] != NULL; a++)
+        kernels = kernels || attentions[a]->dev == dev;
+    if (!kernels && sp == comm_size(env->world))
+        TRY(check_row_waive(report, "plan", "layers", RULE_ABSENT, "this build has no attention kernel for this device"));
     for (int e = 0; exchanges[e] != NULL; e++)
         for (int a = 0; attentions[a] != NULL; a++) {
             struct plan base;

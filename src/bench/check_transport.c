@@ -2,14 +2,13 @@
 #include "bench/check_parts.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SYNC_US = 60 * 1000 * 1000 };
@@ -24,16 +23,35 @@ struct bench {
     struct tally *tally;
     uint64_t seed;
     int rank, size;
-    char *send, *recv; /* size x LARGEST each, host and device memory alike on the CPU */
+    char *send, *recv; /* size x LARGEST each, of the device */
+    struct mirror out, in; /* what the host has of them */
 };
+
+static char *sent(const struct bench *b, int64_t at)
+{
+    return (char *)b->out.host + at;
+}
+
+static char *received(const struct bench *b, int64_t at)
+{
+    return (char *)b->in.host + at;
+}
 
 static enum status clear(struct bench *b)
 {
     b->seed++; /* nothing of the last operation can pass for this one's */
-    return dev_fill(b->queue, b->recv, 0xa5, (size_t)(b->size * LARGEST));
+    TRY(dev_fill(b->queue, b->recv, 0xa5, (size_t)(b->size * LARGEST)));
+    return dev_sync(b->queue, clock_deadline(SYNC_US));
 }
 
-static void expect(struct bench *b, const char *op, int from, int to, int64_t bytes, const void *got)
+/* What was received, for the host to look at. */
+static enum status arrived(struct bench *b)
+{
+    TRY(dev_sync(b->queue, clock_deadline(SYNC_US)));
+    return mirror_load(&b->in);
+}
+
+static void expect(struct bench *b, const char *op, int from, int to, int64_t bytes, const char *got)
 {
     char why[256];
     if (!data_bytes_verify(b->seed, from, to, bytes, got, "", why))
@@ -44,10 +62,12 @@ static enum status try_alltoall(struct bench *b, int64_t bytes)
 {
     TRY(clear(b));
     for (int to = 0; to < b->size; to++)
-        data_bytes_fill(b->seed, b->rank, to, bytes, b->send + to * bytes);
+        data_bytes_fill(b->seed, b->rank, to, bytes, sent(b, to * bytes));
+    TRY(mirror_store(&b->out));
     TRY(comm_alltoall(b->comm, b->send, b->recv, (size_t)bytes, b->queue));
+    TRY(arrived(b));
     for (int from = 0; from < b->size; from++)
-        expect(b, "alltoall", from, b->rank, bytes, b->recv + from * bytes);
+        expect(b, "alltoall", from, b->rank, bytes, received(b, from * bytes));
     return STATUS_OK;
 }
 
@@ -62,30 +82,34 @@ static enum status try_alltoallv(struct bench *b, int64_t bytes)
     enum { RANKS_MAX = 64 };
     const void *send[RANKS_MAX];
     void *recv[RANKS_MAX];
-    size_t sent[RANKS_MAX], received[RANKS_MAX];
+    size_t out[RANKS_MAX], in[RANKS_MAX];
     if (b->size > RANKS_MAX)
         return STATUS_OK;
     TRY(clear(b));
     for (int peer = 0; peer < b->size; peer++) {
         send[peer] = b->send + peer * LARGEST;
         recv[peer] = b->recv + peer * LARGEST;
-        sent[peer] = (size_t)pair_bytes(b->rank, peer, bytes);
-        received[peer] = (size_t)pair_bytes(peer, b->rank, bytes);
-        data_bytes_fill(b->seed, b->rank, peer, (int64_t)sent[peer], b->send + peer * LARGEST);
+        out[peer] = (size_t)pair_bytes(b->rank, peer, bytes);
+        in[peer] = (size_t)pair_bytes(peer, b->rank, bytes);
+        data_bytes_fill(b->seed, b->rank, peer, (int64_t)out[peer], sent(b, peer * LARGEST));
     }
-    TRY(comm_alltoallv(b->comm, send, sent, recv, received, b->queue));
+    TRY(mirror_store(&b->out));
+    TRY(comm_alltoallv(b->comm, send, out, recv, in, b->queue));
+    TRY(arrived(b));
     for (int peer = 0; peer < b->size; peer++)
-        expect(b, "alltoallv", peer, b->rank, (int64_t)received[peer], recv[peer]);
+        expect(b, "alltoallv", peer, b->rank, (int64_t)in[peer], received(b, peer * LARGEST));
     return STATUS_OK;
 }
 
 static enum status try_allgather(struct bench *b, int64_t bytes)
 {
     TRY(clear(b));
-    data_bytes_fill(b->seed, b->rank, 0, bytes, b->send);
+    data_bytes_fill(b->seed, b->rank, 0, bytes, sent(b, 0));
+    TRY(mirror_store(&b->out));
     TRY(comm_allgather(b->comm, b->send, b->recv, (size_t)bytes, b->queue));
+    TRY(arrived(b));
     for (int from = 0; from < b->size; from++)
-        expect(b, "allgather", from, 0, bytes, b->recv + from * bytes);
+        expect(b, "allgather", from, 0, bytes, received(b, from * bytes));
     return STATUS_OK;
 }
 
@@ -93,9 +117,11 @@ static enum status try_sendrecv(struct bench *b, int64_t bytes)
 {
     int to = (b->rank + 1) % b->size, from = (b->rank + b->size - 1) % b->size;
     TRY(clear(b));
-    data_bytes_fill(b->seed, b->rank, to, bytes, b->send);
+    data_bytes_fill(b->seed, b->rank, to, bytes, sent(b, 0));
+    TRY(mirror_store(&b->out));
     TRY(comm_sendrecv(b->comm, b->send, to, b->recv, from, (size_t)bytes, b->queue));
-    expect(b, "sendrecv", from, b->rank, bytes, b->recv);
+    TRY(arrived(b));
+    expect(b, "sendrecv", from, b->rank, bytes, received(b, 0));
     return STATUS_OK;
 }
 
@@ -103,10 +129,13 @@ static enum status try_bcast(struct bench *b, int64_t bytes)
 {
     for (int root = 0; root < b->size; root++) {
         TRY(clear(b));
-        if (b->rank == root)
-            data_bytes_fill(b->seed, root, 0, bytes, b->recv);
+        if (b->rank == root) {
+            data_bytes_fill(b->seed, root, 0, bytes, received(b, 0));
+            TRY(mirror_store(&b->in));
+        }
         TRY(comm_bcast(b->comm, root, b->recv, (size_t)bytes, b->queue));
-        expect(b, "bcast", root, 0, bytes, b->recv);
+        TRY(arrived(b));
+        expect(b, "bcast", root, 0, bytes, received(b, 0));
     }
     return STATUS_OK;
 }
@@ -135,19 +164,27 @@ static enum status try_reduce(struct bench *b, int64_t elems, enum dtype dtype)
 {
     void *scratch = NULL;
     size_t bytes = comm_allreduce_scratch(b->comm, elems, dtype), need = (size_t)(elems * b->size * dtype_bytes(dtype));
-    TRY(mem_alloc(bytes > need ? bytes : need, "scratch of a check", &scratch));
+    TRY(dev_alloc(comm_dev(b->comm), bytes > need ? bytes : need, "scratch of a check", &scratch));
     enum status status = clear(b);
     for (int64_t i = 0; i < elems * b->size; i++)
-        dtype_set(dtype, b->send, i, term(b, b->rank, i));
+        dtype_set(dtype, sent(b, 0), i, term(b, b->rank, i));
+    if (status == STATUS_OK)
+        status = mirror_store(&b->out);
     if (status == STATUS_OK)
         status = comm_reduce_scatter(b->comm, b->send, b->recv, elems, dtype, scratch, b->queue);
     if (status == STATUS_OK)
-        expect_sums(b, "reduce_scatter", dtype, b->rank * elems, elems, b->recv);
+        status = arrived(b);
+    if (status == STATUS_OK)
+        expect_sums(b, "reduce_scatter", dtype, b->rank * elems, elems, received(b, 0));
     if (status == STATUS_OK)
         status = comm_allreduce(b->comm, b->send, elems, dtype, scratch, b->queue);
     if (status == STATUS_OK)
-        expect_sums(b, "allreduce", dtype, 0, elems, b->send);
-    free(scratch);
+        status = dev_sync(b->queue, clock_deadline(SYNC_US));
+    if (status == STATUS_OK)
+        status = mirror_load(&b->out);
+    if (status == STATUS_OK)
+        expect_sums(b, "allreduce", dtype, 0, elems, sent(b, 0));
+    dev_free(comm_dev(b->comm), scratch);
     return status;
 }
 
@@ -190,7 +227,13 @@ enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *ta
     if (status == STATUS_OK)
         status = dev_alloc(dev, (size_t)(b.size * LARGEST), "check of a transport", (void **)&b.recv);
     if (status == STATUS_OK)
+        status = mirror_open(dev, b.send, (size_t)(b.size * LARGEST), &b.out);
+    if (status == STATUS_OK)
+        status = mirror_open(dev, b.recv, (size_t)(b.size * LARGEST), &b.in);
+    if (status == STATUS_OK)
         status = try_all(&b);
+    mirror_close(&b.out);
+    mirror_close(&b.in);
     dev_free(dev, b.send);
     dev_free(dev, b.recv);
     dev_queue_destroy(b.queue);
@@ -247,7 +290,7 @@ static enum status transport_run(struct bench_env *env, uint64_t seed, const str
     if (comm_size(env->world) == 1)
         return check_row_waive(report, "transport", "collectives", RULE_WORLD, "one rank moves nothing");
     TRY(transport_row(env, seed, env->world, report));
-    for (size_t i = 0; only == NULL && i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; only == NULL && i < sizeof others / sizeof others[0] && dev_kind_of(env->dev) == DEV_CPU; i++)
         TRY(other_row(env, seed, others[i], report));
     return STATUS_OK;
 }

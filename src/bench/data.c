@@ -133,29 +133,45 @@ static uint64_t block_key(uint64_t seed, int from, int to)
     return rng_hash(rng_hash(seed, (uint64_t)from), (uint64_t)to);
 }
 
-void data_bytes_fill(uint64_t seed, int from, int to, int64_t bytes, void *out)
+void data_bytes_fill_part(uint64_t seed, int from, int to, int64_t first, int64_t bytes, void *out)
 {
     uint64_t key = block_key(seed, from, to);
     for (int64_t i = 0; i < bytes; i += 8) {
-        uint64_t word = rng_hash(key, (uint64_t)i);
+        uint64_t word = rng_hash(key, (uint64_t)(first + i));
         memcpy((char *)out + i, &word, (size_t)(bytes - i < 8 ? bytes - i : 8));
     }
 }
 
-bool data_bytes_verify(uint64_t seed, int from, int to, int64_t bytes, const void *in, const char *where, char why[256])
+void data_bytes_fill(uint64_t seed, int from, int to, int64_t bytes, void *out)
+{
+    data_bytes_fill_part(seed, from, to, 0, bytes, out);
+}
+
+int64_t data_bytes_wrong(uint64_t seed, int from, int to, int64_t first, int64_t bytes, const void *in, int64_t *first_wrong)
 {
     uint64_t key = block_key(seed, from, to);
-    int64_t wrong = 0, first = 0;
+    int64_t wrong = 0;
     for (int64_t i = 0; i < bytes; i += 8) {
-        uint64_t word = rng_hash(key, (uint64_t)i);
+        uint64_t word = rng_hash(key, (uint64_t)(first + i));
         int64_t n = bytes - i < 8 ? bytes - i : 8;
         for (int64_t j = 0; j < n && memcmp((const char *)in + i, &word, (size_t)n) != 0; j++)
             if (((const char *)in)[i + j] != ((const char *)&word)[j] && wrong++ == 0)
-                first = i + j;
+                *first_wrong = first + i + j;
     }
+    return wrong;
+}
+
+bool data_bytes_verdict(int64_t wrong, int64_t first_wrong, int from, int to, int64_t bytes, const char *where, char why[256])
+{
     if (wrong == 0)
         return true;
     text_print(why, 256, "%lld of %lld bytes from rank %d for rank %d%s are wrong, first at byte %lld", (long long)wrong,
-               (long long)bytes, from, to, where, (long long)first);
+               (long long)bytes, from, to, where, (long long)first_wrong);
     return false;
+}
+
+bool data_bytes_verify(uint64_t seed, int from, int to, int64_t bytes, const void *in, const char *where, char why[256])
+{
+    int64_t first = 0, wrong = data_bytes_wrong(seed, from, to, 0, bytes, in, &first);
+    return data_bytes_verdict(wrong, first, from, to, bytes, where, why);
 }

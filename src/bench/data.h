@@ -47,5 +47,10 @@ bool data_verdict(const struct data_errors *errors, enum data_tensor tensor, con
 /* The same bytes again and again, for buffers whose contents are bare bytes: byte i of a block that `from` sends to `to`. */
 void data_bytes_fill(uint64_t seed, int from, int to, int64_t bytes, void *out);
 bool data_bytes_verify(uint64_t seed, int from, int to, int64_t bytes, const void *in, const char *where, char why[256]);
+/* `bytes` of a block from byte `first` on, a multiple of 8. *first_wrong: in the block. */
+void data_bytes_fill_part(uint64_t seed, int from, int to, int64_t first, int64_t bytes, void *out);
+int64_t data_bytes_wrong(uint64_t seed, int from, int to, int64_t first, int64_t bytes, const void *in, int64_t *first_wrong);
+/* False, and a sentence, when there are any. */
+bool data_bytes_verdict(int64_t wrong, int64_t first_wrong, int from, int to, int64_t bytes, const char *where, char why[256]);
 
 #endif

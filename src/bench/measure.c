@@ -12,6 +12,11 @@ static bool is_root(const struct run *run)
     return comm_rank(run->env->world) == 0;
 }
 
+bool run_behind(const struct run *run)
+{
+    return run->env->dev != NULL && dev_kind_of(run->env->dev) != DEV_CPU;
+}
+
 static bool out_of_time(const struct run *run)
 {
     return run->interrupted || (run->options->budget_us >= 0 && run->elapsed_us >= (double)run->options->budget_us);
@@ -178,6 +183,8 @@ enum status measure_run(struct bench_env *env, const struct bench_subject *const
         status = dev_queue_create(env->dev, &run.queue);
     status = group_agree(env, status);
     if (status == STATUS_OK)
+        status = timing_open(env, &run.timing);
+    if (status == STATUS_OK)
         status = run_all(&run, cases, out);
     ceilings_close(&run);
     for (int i = 0; i < n && run.rows != NULL; i++) {
@@ -185,6 +192,7 @@ enum status measure_run(struct bench_env *env, const struct bench_subject *const
         free(run.rows[i].times_us);
     }
     free(run.rows);
+    timing_close(run.timing);
     dev_queue_destroy(run.queue);
     for (int i = 0; i < n && status != STATUS_OK && comm_rank(env->world) == 0; i++)
         sample_free(&out[i]);

@@ -14,6 +14,7 @@
 #include "bench/bench.h"
 #include "bench/ceiling.h"
 #include "bench/conditions.h"
+#include "bench/timing.h"
 
 enum { BLOCK_SAMPLES_MAX = 32, MEASURE_PATIENCE = 4 /* blocks that may use up their repeats */, MEASURE_FEW = 10 /* fewer samples than this is said */ };
 
@@ -31,6 +32,7 @@ struct row {
     int n;
     double real_us;             /* agreed: what one sample takes, by the last block */
     int iteration, loop;        /* iterations so far; per sample */
+    struct dev_graph *graph;    /* of `loop` iterations, when they are timed as one */
     int warmups, blocks, repeated, tainted, verified;
     int repeats_left, repeats_total; /* of the next block; of the row */
     double verify_us, block_us; /* of the last one that did */
@@ -47,6 +49,7 @@ struct run {
     struct row *rows;
     int n;
     struct dev_queue *queue;
+    struct timing *timing; /* of rows that run behind the host */
     struct rng rng;
     int64_t start_ns;
     double elapsed_us; /* agreed */
@@ -64,6 +67,8 @@ struct run {
 /* bench_run with a table of subjects of its own; tests have some that fail. */
 enum status measure_run(struct bench_env *env, const struct bench_subject *const *subjects, const struct bench_case *cases, int n,
                         const struct bench_options *options, struct sample *out);
+
+bool run_behind(const struct run *run); /* does the device run behind the host? */
 
 /* ---- block.c ---- */
 enum status block_warm(struct run *run, struct row *row);

@@ -47,8 +47,10 @@ void row_check(const struct run *run, struct row *row)
         return;
     }
     struct verdict verdict = row->subject->check(c, run->env);
-    if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH)
+    if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH && !run_behind(run))
         verdict = verdict_no(RULE_ABSENT, "timing graph replays a captured graph and needs a GPU; here there are stream and loop");
+    if (verdict_ok(&verdict) && run_behind(run) && row->subject->enqueue == NULL)
+        verdict = verdict_no(RULE_ABSENT, "%s is not timed on %s in this build", c->subject, dev_kind_name(dev_kind_of(run->env->dev)));
     if (!verdict_ok(&verdict))
         row_waive(row, verdict.rule, "%s", verdict.why);
 }
@@ -78,6 +80,8 @@ enum status row_open(struct run *run, struct row *row, bool others_open)
 
 void row_close(struct row *row)
 {
+    dev_graph_destroy(row->graph);
+    row->graph = NULL;
     if (row->state != NULL)
         row->subject->destroy(row->state);
     row->state = NULL;
@@ -162,8 +166,12 @@ static json_t *conditions_of(const struct run *run, const struct row *row)
     put_int(c, "verified", row->verified);
     put(c, "align_us", run->align_us);
     put_int(c, "clock_ns", clock_resolution_ns());
-    put(c, "state", row->state_sum / row->blocks);
-    put(c, "state_min", row->state_min);
+    if (!run_behind(run)) {
+        put(c, "state", row->state_sum / row->blocks);
+        put(c, "state_min", row->state_min);
+    } else if (timing_ungated(run->timing) > 0) {
+        put_int(c, "ungated", timing_ungated(run->timing));
+    }
     put_int(c, "repeated", row->repeated);
     if (row->tainted > 0)
         put_int(c, "tainted", row->tainted);

@@ -18,7 +18,7 @@ enum { RESTARTS_MAX = 2 };
 
 bool state_judged(const struct run *run)
 {
-    return run->options->repeats >= 0 && !run->options->oversubscribed;
+    return run->options->repeats >= 0 && !run->options->oversubscribed && !run_behind(run);
 }
 
 static bool within(double rate, double reference, double share)

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/range.h"
 #include "base/text.h"
+#include "bench/mirror.h"
 #include "bench/spot.h"
 
 #include <stdlib.h>
@@ -130,7 +131,7 @@ static int64_t copy_bytes(const struct subject *s)
     return inputs * (is_backward(s) ? 2 : 1) + lse_bytes(s);
 }
 
-static void tensor_fill(const struct subject *s, enum data_tensor tensor, bool of_kv, bool of_v, void *base)
+static enum status tensor_fill(const struct subject *s, enum data_tensor tensor, bool of_kv, bool of_v, void *base)
 {
     const struct attention_shape *shape = &s->shape;
     struct data_side side = {.base = base,
@@ -142,7 +143,7 @@ static void tensor_fill(const struct subject *s, enum data_tensor tensor, bool o
                              .batch_first = s->group * (s->tokens / s->padded),
                              .head_first = of_kv ? s->kv_first : s->head_first};
     side.token_stride = (int64_t)side.heads * side.dim;
-    data_fill(s->seed, tensor, &side);
+    return mirror_data_fill(s->env->dev, s->seed, tensor, &side);
 }
 
 static enum status copy_alloc(struct subject *s, struct buffers *b)
@@ -153,17 +154,16 @@ static enum status copy_alloc(struct subject *s, struct buffers *b)
     TRY(dev_alloc(dev, (size_t)row_bytes(s, true, true), "v", &b->v));
     TRY(dev_alloc(dev, (size_t)row_bytes(s, false, true), "o", &b->o));
     TRY(dev_alloc(dev, (size_t)lse_bytes(s), "softmax statistics", (void **)&b->lse));
-    tensor_fill(s, DATA_Q, false, false, b->q);
-    tensor_fill(s, DATA_K, true, false, b->k);
-    tensor_fill(s, DATA_V, true, true, b->v);
+    TRY(tensor_fill(s, DATA_Q, false, false, b->q));
+    TRY(tensor_fill(s, DATA_K, true, false, b->k));
+    TRY(tensor_fill(s, DATA_V, true, true, b->v));
     if (!is_backward(s))
         return STATUS_OK;
     TRY(dev_alloc(dev, (size_t)row_bytes(s, false, true), "d_o", &b->d_o));
     TRY(dev_alloc(dev, (size_t)row_bytes(s, false, false), "dq", &b->dq));
     TRY(dev_alloc(dev, (size_t)row_bytes(s, true, false), "dk", &b->dk));
     TRY(dev_alloc(dev, (size_t)row_bytes(s, true, true), "dv", &b->dv));
-    tensor_fill(s, DATA_DO, false, true, b->d_o);
-    return STATUS_OK;
+    return tensor_fill(s, DATA_DO, false, true, b->d_o);
 }
 
 static enum status attention_run(struct subject *s, const struct buffers *b, bool backward)
@@ -236,7 +236,7 @@ static enum status attention_create(const struct bench_case *c, struct bench_env
     return STATUS_OK;
 }
 
-static enum status attention_iterate(void *state, int iteration)
+static enum status attention_enqueue(void *state, int iteration)
 {
     struct subject *s = state;
     const struct buffers *b = &s->copies[rotation_pick(&s->rotation, iteration)];
@@ -244,7 +244,18 @@ static enum status attention_iterate(void *state, int iteration)
         TRY(attention_run(s, b, false));
     if (s->direction & PROBLEM_BACKWARD)
         TRY(attention_run(s, b, true));
-    return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
+    return STATUS_OK;
+}
+
+static struct dev_queue *attention_queue(void *state)
+{
+    return ((struct subject *)state)->queue;
+}
+
+static enum status attention_iterate(void *state, int iteration)
+{
+    TRY(attention_enqueue(state, iteration));
+    return dev_sync(attention_queue(state), clock_deadline(SUBJECT_SYNC_US));
 }
 
 /* NaN: an output that is not written cannot pass. The copy used next is touched first, so that it is the coldest. */
@@ -266,10 +277,27 @@ static enum status attention_poison(void *state)
     return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
+/* What the host has of a copy's tensors. */
+enum { SEEN_Q, SEEN_K, SEEN_V, SEEN_O, SEEN_LSE, SEEN_FORWARD, SEEN_DO = SEEN_FORWARD, SEEN_DQ, SEEN_DK, SEEN_DV, SEEN };
+
+static enum status seen_open(const struct subject *s, const struct buffers *b, struct mirror seen[SEEN])
+{
+    void *const device[SEEN] = {b->q, b->k, b->v, b->o, b->lse, b->d_o, b->dq, b->dk, b->dv};
+    const int64_t bytes[SEEN] = {row_bytes(s, false, false), row_bytes(s, true, false),  row_bytes(s, true, true),
+                                 row_bytes(s, false, true),  lse_bytes(s),               row_bytes(s, false, true),
+                                 row_bytes(s, false, false), row_bytes(s, true, false),  row_bytes(s, true, true)};
+    for (int i = 0; i < (is_backward(s) ? SEEN : SEEN_FORWARD); i++) {
+        TRY(mirror_open(s->env->dev, device[i], (size_t)bytes[i], &seen[i]));
+        TRY(mirror_load(&seen[i]));
+    }
+    return STATUS_OK;
+}
+
 static enum status attention_verify(void *state, bool *ok, char why[256])
 {
     struct subject *s = state;
-    const struct buffers *b = &s->copies[s->rotation.last];
+    struct mirror seen[SEEN] = {{0}};
+    enum status status = seen_open(s, &s->copies[s->rotation.last], seen);
     struct spot spot = {.shape = &s->shape,
                         .seed = s->seed,
                         .padded = s->padded,
@@ -278,17 +306,22 @@ static enum status attention_verify(void *state, bool *ok, char why[256])
                         .kv_first = s->kv_first,
                         .seq_here = s->padded,
                         .backward = is_backward(s),
-                        .q = b->q,
-                        .k = b->k,
-                        .v = b->v,
-                        .o = b->o,
-                        .d_o = b->d_o,
-                        .dq = b->dq,
-                        .dk = b->dk,
-                        .dv = b->dv,
-                        .lse = b->lse};
-    TRY(spot_rows(&spot, (uint64_t)s->verified++, ok, why));
-    return *ok && spot.backward ? spot_identities(s->env, &spot, NULL, ok, why) : STATUS_OK;
+                        .q = seen[SEEN_Q].host,
+                        .k = seen[SEEN_K].host,
+                        .v = seen[SEEN_V].host,
+                        .o = seen[SEEN_O].host,
+                        .d_o = seen[SEEN_DO].host,
+                        .dq = seen[SEEN_DQ].host,
+                        .dk = seen[SEEN_DK].host,
+                        .dv = seen[SEEN_DV].host,
+                        .lse = seen[SEEN_LSE].host};
+    if (status == STATUS_OK)
+        status = spot_rows(&spot, (uint64_t)s->verified++, ok, why);
+    if (status == STATUS_OK && *ok && spot.backward)
+        status = spot_identities(s->env, &spot, NULL, ok, why);
+    for (int i = 0; i < SEEN; i++)
+        mirror_close(&seen[i]);
+    return status;
 }
 
 static const char *attention_kernel(void *state)
@@ -313,6 +346,8 @@ const struct bench_subject subject_attention = {
     .key = attention_key,
     .create = attention_create,
     .iterate = attention_iterate,
+    .enqueue = attention_enqueue,
+    .queue = attention_queue,
     .poison = attention_poison,
     .verify = attention_verify,
     .destroy = attention_destroy,

@@ -4,6 +4,7 @@
  * up with, of send/recv one message. It is rounded down to whole elements per rank; the sample carries what really moved. Data of
  * reductions are small integers, so that every order of summing gives the same result and it must match exactly.
  */
+#include "bench/mirror.h"
 #include "bench/subject.h"
 
 #include "base/clock.h"
@@ -62,6 +63,10 @@ static struct verdict collective_check(const struct bench_case *c, const struct 
         return verdict_no(RULE_ABSENT, "there is no collective '%.24s'", c->op);
     if (c->plan.sp == 1 && op_of(c) != ALLTOALL) /* an all-to-all of one rank is a copy: the rate that prices an optimizer */
         return verdict_no(RULE_WORLD, "a collective of one rank moves nothing");
+    bool natively = env != NULL && comm_sums_natively(env->world) && c->plan.sp == c->problem.world;
+    if (reduces(op_of(c)) && subject_dev(env) != DEV_CPU && !natively)
+        return verdict_no(RULE_ABSENT, "sums of %s memory between some of the ranks go through the host in this build",
+                          dev_kind_name(subject_dev(env)));
     if (c->bytes < 0 || c->bytes > (int64_t)1 << 50)
         return verdict_no(RULE_INDEX, "%lld bytes: 1 to 2^50 make sense", (long long)c->bytes);
     if (block_of(c) == 0)
@@ -104,17 +109,28 @@ static float term(uint64_t seed, int group, int rank, int64_t i)
     return (float)(rng_hash(rng_hash(seed, (uint64_t)group << 32 | (uint64_t)rank), (uint64_t)i) & 3);
 }
 
-static void send_fill(const struct collective *s, char *send)
+static enum status terms_fill(const struct collective *s, char *send)
 {
+    struct mirror mirror;
+    TRY(mirror_open(s->env->dev, send, (size_t)s->send_bytes, &mirror));
+    for (int64_t i = 0; i < s->send_bytes / dtype_bytes(s->dtype); i++)
+        dtype_set(s->dtype, mirror.host, i, term(s->seed, s->group.index, s->group.rank, i));
+    enum status status = mirror_store(&mirror);
+    mirror_close(&mirror);
+    return status;
+}
+
+static enum status send_fill(const struct collective *s, char *send)
+{
+    struct dev *dev = s->env->dev;
     int rank = s->group.rank, base = s->group.index * s->group.size;
     if (reduces(s->op))
-        for (int64_t i = 0; i < s->send_bytes / dtype_bytes(s->dtype); i++)
-            dtype_set(s->dtype, send, i, term(s->seed, s->group.index, rank, i));
-    else if (s->op == ALLTOALL)
-        for (int to = 0; to < s->group.size; to++)
-            data_bytes_fill(s->seed, base + rank, base + to, s->block, send + to * s->block);
-    else
-        data_bytes_fill(s->seed, base + rank, base + rank, s->block, send);
+        return terms_fill(s, send);
+    if (s->op != ALLTOALL)
+        return mirror_bytes_fill(dev, s->seed, base + rank, base + rank, s->block, send);
+    for (int to = 0; to < s->group.size; to++)
+        TRY(mirror_bytes_fill(dev, s->seed, base + rank, base + to, s->block, send + to * s->block));
+    return STATUS_OK;
 }
 
 static void collective_destroy(void *state)
@@ -148,7 +164,7 @@ static enum status buffers_alloc(struct collective *s)
     for (int i = 0; i < s->rotation.n; i++) {
         TRY(dev_alloc(dev, (size_t)s->send_bytes, "send buffer", (void **)&s->send[i]));
         TRY(dev_alloc(dev, (size_t)s->recv_bytes, "receive buffer", (void **)&s->recv[i]));
-        send_fill(s, s->send[i]);
+        TRY(send_fill(s, s->send[i]));
     }
     return STATUS_OK;
 }
@@ -173,7 +189,7 @@ static enum status collective_create(const struct bench_case *c, struct bench_en
     return STATUS_OK;
 }
 
-static enum status collective_iterate(void *state, int iteration)
+static enum status collective_enqueue(void *state, int iteration)
 {
     struct collective *s = state;
     struct comm *comm = s->group.comm;
@@ -198,8 +214,18 @@ static enum status collective_iterate(void *state, int iteration)
         status = comm_sendrecv(comm, s->send[i], (rank + 1) % size, s->recv[i], (rank + size - 1) % size, (size_t)s->block,
                                s->queue);
     }
-    TRY(status);
-    return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
+    return status;
+}
+
+static struct dev_queue *collective_queue(void *state)
+{
+    return ((struct collective *)state)->queue;
+}
+
+static enum status collective_iterate(void *state, int iteration)
+{
+    TRY(collective_enqueue(state, iteration));
+    return dev_sync(collective_queue(state), clock_deadline(SUBJECT_SYNC_US));
 }
 
 /* In place, so what was summed before is put back. The copy used next is touched first, so that it is the coldest. */
@@ -210,7 +236,7 @@ static enum status collective_poison(void *state)
         int i = (s->rotation.last + k) % s->rotation.n;
         s->summed[i] = 0;
         if (s->op == ALLREDUCE)
-            send_fill(s, s->send[i]);
+            TRY(send_fill(s, s->send[i]));
         else
             TRY(dev_fill(s->queue, s->recv[i], 0xa5, (size_t)s->recv_bytes));
     }
@@ -240,7 +266,7 @@ static float sum_expect(const struct collective *s, int64_t i, int rounds)
     return sum;
 }
 
-static bool sums_right(const struct collective *s, const void *got, int64_t first, int rounds, char why[256])
+static bool sums_are(const struct collective *s, const void *got, int64_t first, int rounds, char why[256])
 {
     int64_t wrong = 0, where = 0, elems = s->block / dtype_bytes(s->dtype);
     for (int64_t i = 0; i < elems; i++)
@@ -252,6 +278,16 @@ static bool sums_right(const struct collective *s, const void *got, int64_t firs
     return wrong == 0;
 }
 
+static enum status sums_right(const struct collective *s, void *got, int64_t first, int rounds, bool *ok, char why[256])
+{
+    struct mirror mirror;
+    TRY(mirror_open(s->env->dev, got, (size_t)s->block, &mirror));
+    enum status status = mirror_load(&mirror);
+    *ok = status == STATUS_OK && sums_are(s, mirror.host, first, rounds, why);
+    mirror_close(&mirror);
+    return status;
+}
+
 static enum status collective_verify(void *state, bool *ok, char why[256])
 {
     struct collective *s = state;
@@ -259,14 +295,14 @@ static enum status collective_verify(void *state, bool *ok, char why[256])
     int left = base + (s->group.rank + s->group.size - 1) % s->group.size;
     *ok = true;
     if (s->op == ALLREDUCE)
-        *ok = sums_right(s, s->send[i], 0, s->summed[i], why);
-    else if (s->op == REDUCE_SCATTER)
-        *ok = sums_right(s, s->recv[i], s->group.rank * (s->block / dtype_bytes(s->dtype)), 1, why);
-    else if (s->op == SENDRECV)
-        *ok = data_bytes_verify(s->seed, left, left, s->block, s->recv[i], "", why);
-    for (int r = 0; r < s->group.size && *ok && (s->op == ALLTOALL || s->op == ALLGATHER); r++)
-        *ok = data_bytes_verify(s->seed, base + r, s->op == ALLTOALL ? me : base + r, s->block, s->recv[i] + r * s->block, "",
-                                why);
+        return sums_right(s, s->send[i], 0, s->summed[i], ok, why);
+    if (s->op == REDUCE_SCATTER)
+        return sums_right(s, s->recv[i], s->group.rank * (s->block / dtype_bytes(s->dtype)), 1, ok, why);
+    if (s->op == SENDRECV)
+        return mirror_bytes_verify(s->env->dev, s->seed, left, left, s->block, s->recv[i], "", ok, why);
+    for (int r = 0; r < s->group.size && *ok; r++)
+        TRY(mirror_bytes_verify(s->env->dev, s->seed, base + r, s->op == ALLTOALL ? me : base + r, s->block,
+                                s->recv[i] + r * s->block, "", ok, why));
     return STATUS_OK;
 }
 
@@ -295,6 +331,8 @@ const struct bench_subject subject_collective = {
     .key = collective_key,
     .create = collective_create,
     .iterate = collective_iterate,
+    .enqueue = collective_enqueue,
+    .queue = collective_queue,
     .poison = collective_poison,
     .verify = collective_verify,
     .destroy = collective_destroy,

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "bench/mirror.h"
 #include "bench/phases.h"
 #include "sp/exchange.h"
 #include "sp/exec_chunk.h"
@@ -262,7 +263,7 @@ static enum status build(struct subject *s, const struct bench_case *c)
         for (int i = 0; i < s->rotation.n; i++) {
             struct data_side seq, head;
             move_sides(s, m, i, &seq, &head);
-            data_fill(s->seed, s->moves[m].tensor, s->moves[m].to == EXCHANGE_TO_HEADS ? &seq : &head);
+            TRY(mirror_data_fill(s->env->dev, s->seed, s->moves[m].tensor, s->moves[m].to == EXCHANGE_TO_HEADS ? &seq : &head));
         }
     return STATUS_OK;
 }
@@ -308,16 +309,36 @@ static struct exchange_tensor tensor_of(const struct subject *s, const struct ca
                                     .sum = move->of_kv};
 }
 
+static enum status call_run(struct subject *s, const struct call *call, int copy)
+{
+    struct exchange_tensor tensors[EXCHANGE_TENSORS_MAX];
+    for (int t = 0; t < call->n; t++)
+        tensors[t] = tensor_of(s, call, t, copy);
+    return s->exchange->run(s->exchange_state, call->to, tensors, call->n, s->queue);
+}
+
+/* Without phases, which are there only when the queue was waited for. */
+static enum status exchange_enqueue(void *state, int iteration)
+{
+    struct subject *s = state;
+    int copy = rotation_pick(&s->rotation, iteration);
+    for (int i = 0; i < s->ncalls; i++)
+        TRY(call_run(s, &s->calls[i], copy));
+    return STATUS_OK;
+}
+
+static struct dev_queue *exchange_queue(void *state)
+{
+    return ((struct subject *)state)->queue;
+}
+
 static enum status exchange_iterate(void *state, int iteration)
 {
     struct subject *s = state;
     int copy = rotation_pick(&s->rotation, iteration);
     double all[PHASES] = {0};
     for (int i = 0; i < s->ncalls; i++) {
-        struct exchange_tensor tensors[EXCHANGE_TENSORS_MAX];
-        for (int t = 0; t < s->calls[i].n; t++)
-            tensors[t] = tensor_of(s, &s->calls[i], t, copy);
-        TRY(s->exchange->run(s->exchange_state, s->calls[i].to, tensors, s->calls[i].n, s->queue));
+        TRY(call_run(s, &s->calls[i], copy));
         double us[PHASES];
         s->exchange->phases(s->exchange_state, &us[0], &us[1], &us[2]);
         for (int p = 0; p < PHASES; p++)
@@ -353,8 +374,8 @@ static enum status exchange_verify(void *state, bool *ok, char why[256])
         struct data_side seq, head;
         struct data_errors errors;
         move_sides(s, m, s->rotation.last, &seq, &head);
-        data_compare(s->seed, move->tensor, to_heads ? &head : &seq,
-                     !to_heads && move->of_kv ? exchange_copies(move->heads, s->group.size) : 1, &errors);
+        TRY(mirror_data_compare(s->env->dev, s->seed, move->tensor, to_heads ? &head : &seq,
+                                !to_heads && move->of_kv ? exchange_copies(move->heads, s->group.size) : 1, &errors));
         *ok = data_verdict(&errors, move->tensor, to_heads ? "by heads" : "by tokens", why);
     }
     return STATUS_OK;
@@ -388,6 +409,8 @@ const struct bench_subject subject_exchange = {
     .key = exchange_key,
     .create = exchange_create,
     .iterate = exchange_iterate,
+    .enqueue = exchange_enqueue,
+    .queue = exchange_queue,
     .poison = exchange_poison,
     .verify = exchange_verify,
     .destroy = exchange_destroy,

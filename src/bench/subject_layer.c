@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "bench/mirror.h"
 #include "bench/phases.h"
 #include "bench/spot.h"
 #include "sp/exec.h"
@@ -129,7 +130,7 @@ static void layer_destroy(void *state)
     free(s);
 }
 
-static void side_fill(const struct subject *s, const struct exec_tensors *t, enum data_tensor tensor, int heads, int dim,
+static enum status side_fill(const struct subject *s, const struct exec_tensors *t, enum data_tensor tensor, int heads, int dim,
                       void *base)
 {
     struct data_side side = {.base = base,
@@ -141,7 +142,7 @@ static void side_fill(const struct subject *s, const struct exec_tensors *t, enu
                              .token_stride = (int64_t)heads * dim,
                              .batch_first = s->group.index * s->problem.batch,
                              .position_first = s->group.rank * t->seq_local};
-    data_fill(s->seed, tensor, &side);
+    return mirror_data_fill(s->env->dev, s->seed, tensor, &side);
 }
 
 static enum status exec_open(struct subject *s, const struct plan *plan, struct exec **out)
@@ -151,11 +152,11 @@ static enum status exec_open(struct subject *s, const struct plan *plan, struct 
     TRY(exec_create(&problem, plan, s->group.comm, s->env->dev, out));
     const struct exec_tensors *t = exec_tensors(*out);
     int dim = problem.head_dim, dim_v = problem_dim_v(&problem);
-    side_fill(s, t, DATA_Q, problem.heads, dim, t->q);
+    TRY(side_fill(s, t, DATA_Q, problem.heads, dim, t->q));
     side_fill(s, t, DATA_K, problem.kv_heads, dim, t->k);
-    side_fill(s, t, DATA_V, problem.kv_heads, dim_v, t->v);
+    TRY(side_fill(s, t, DATA_V, problem.kv_heads, dim_v, t->v));
     if (problem.direction & PROBLEM_BACKWARD)
-        side_fill(s, t, DATA_DO, problem.heads, dim_v, t->d_o);
+        TRY(side_fill(s, t, DATA_DO, problem.heads, dim_v, t->d_o));
     /* Backward starts from a forward's outputs. */
     return s->problem.direction == PROBLEM_BACKWARD ? exec_forward(*out, s->queue) : STATUS_OK;
 }
@@ -231,6 +232,22 @@ static void times_add(struct subject *s, struct exec *exec)
     s->last.exchange_out_us += times->exchange_out_us;
 }
 
+/* Without phases, which are there only when the queue was waited for. */
+static enum status layer_enqueue(void *state, int iteration)
+{
+    struct subject *s = state;
+    struct exec *exec = s->execs[rotation_pick(&s->rotation, iteration)];
+    s->last = (struct exec_times){0};
+    if (s->problem.direction & PROBLEM_FORWARD)
+        TRY(exec_forward(exec, s->queue));
+    return s->problem.direction & PROBLEM_BACKWARD ? exec_backward(exec, s->queue) : STATUS_OK;
+}
+
+static struct dev_queue *layer_queue(void *state)
+{
+    return ((struct subject *)state)->queue;
+}
+
 static enum status layer_iterate(void *state, int iteration)
 {
     struct subject *s = state;
@@ -267,10 +284,26 @@ static enum status layer_poison(void *state)
     return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
+/* What the host has of a layer's tensors. */
+enum { SEEN_Q, SEEN_K, SEEN_V, SEEN_O, SEEN_FORWARD, SEEN_DO = SEEN_FORWARD, SEEN_DQ, SEEN_DK, SEEN_DV, SEEN };
+
+static enum status seen_open(const struct subject *s, const struct exec_tensors *t, struct mirror seen[SEEN])
+{
+    void *const device[SEEN] = {t->q, t->k, t->v, t->o, t->d_o, t->dq, t->dk, t->dv};
+    const size_t bytes[SEEN] = {t->q_bytes, t->k_bytes, t->v_bytes, t->o_bytes, t->o_bytes, t->q_bytes, t->k_bytes, t->v_bytes};
+    for (int i = 0; i < (s->problem.direction & PROBLEM_BACKWARD ? SEEN : SEEN_FORWARD); i++) {
+        TRY(mirror_open(s->env->dev, device[i], bytes[i], &seen[i]));
+        TRY(mirror_load(&seen[i]));
+    }
+    return STATUS_OK;
+}
+
 static enum status layer_verify(void *state, bool *ok, char why[256])
 {
     struct subject *s = state;
     const struct exec_tensors *t = exec_tensors(s->execs[s->rotation.last]);
+    struct mirror seen[SEEN] = {{0}};
+    enum status status = seen_open(s, t, seen);
     char other[256];
     bool same = true;
     struct spot spot = {.shape = &s->shape,
@@ -281,22 +314,27 @@ static enum status layer_verify(void *state, bool *ok, char why[256])
                         .position_first = s->group.rank * t->seq_local,
                         .seq_here = t->seq_local,
                         .backward = (s->problem.direction & PROBLEM_BACKWARD) != 0,
-                        .q = t->q,
-                        .k = t->k,
-                        .v = t->v,
-                        .o = t->o,
-                        .d_o = t->d_o,
-                        .dq = t->dq,
-                        .dk = t->dk,
-                        .dv = t->dv};
-    enum status status = spot_rows(&spot, (uint64_t)s->verified++, ok, why);
+                        .q = seen[SEEN_Q].host,
+                        .k = seen[SEEN_K].host,
+                        .v = seen[SEEN_V].host,
+                        .o = seen[SEEN_O].host,
+                        .d_o = seen[SEEN_DO].host,
+                        .dq = seen[SEEN_DQ].host,
+                        .dk = seen[SEEN_DK].host,
+                        .dv = seen[SEEN_DV].host};
+    *ok = true;
+    if (status == STATUS_OK)
+        status = spot_rows(&spot, (uint64_t)s->verified++, ok, why);
     if (spot.backward) { /* collective: also when the rows here are wrong already */
-        enum status sums = spot_identities(s->env, &spot, &s->group, &same, other);
-        status = status != STATUS_OK ? status : sums;
+        status = group_agree(s->env, status);
+        if (status == STATUS_OK)
+            status = spot_identities(s->env, &spot, &s->group, &same, other);
     }
     if (*ok && !same)
         text_print(why, 256, "%s", other);
     *ok = *ok && same;
+    for (int i = 0; i < SEEN; i++)
+        mirror_close(&seen[i]);
     return status;
 }
 
@@ -316,7 +354,7 @@ static double layer_whole_us(void *state, double timed_us)
     struct subject *s = state;
     const struct exec_times *t = &s->last;
     double rest = timed_us - t->exchange_in_us - t->attention_us - t->exchange_out_us;
-    if (s->uniform || rest < 0) /* phases that overlap cannot be told apart */
+    if (s->uniform || rest < 0 || t->attention_us <= 0) /* phases that overlap, or are not known, cannot be told apart */
         return timed_us * s->scale;
     return t->exchange_in_us * s->scale_in + t->attention_us * s->scale + t->exchange_out_us * s->scale_out + rest;
 }
@@ -340,6 +378,8 @@ const struct bench_subject subject_layer = {
     .key = layer_key,
     .create = layer_create,
     .iterate = layer_iterate,
+    .enqueue = layer_enqueue,
+    .queue = layer_queue,
     .poison = layer_poison,
     .verify = layer_verify,
     .destroy = layer_destroy,

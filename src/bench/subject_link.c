@@ -122,10 +122,10 @@ static enum status link_create(const struct bench_case *c, struct bench_env *env
     TRY(group_agree(env, mem_alloc(sizeof *s, "a link", (void **)&s)));
     *s = (struct subject){.env = env, .seed = c->seed};
     enum status status = traffic_open(env, traffic, c->plan.sp, c->bytes, c->buffers, &s->traffic);
-    if (status == STATUS_OK) {
-        traffic_data(s->traffic, s->seed);
+    if (status == STATUS_OK)
+        status = group_agree(env, traffic_data(s->traffic, s->seed));
+    if (status == STATUS_OK && traffic_stores(s->traffic) > 1)
         status = store_choose(s, c->bytes);
-    }
     if (status != STATUS_OK) {
         link_destroy(s);
         return status;
@@ -140,6 +140,17 @@ static enum status link_iterate(void *state, int iteration)
     return traffic_run(s->traffic, iteration, s->store);
 }
 
+static enum status link_enqueue(void *state, int iteration)
+{
+    struct subject *s = state;
+    return traffic_put(s->traffic, iteration, s->store);
+}
+
+static struct dev_queue *link_queue(void *state)
+{
+    return traffic_queue(((struct subject *)state)->traffic);
+}
+
 static enum status link_poison(void *state)
 {
     return traffic_poison(((struct subject *)state)->traffic);
@@ -148,8 +159,7 @@ static enum status link_poison(void *state)
 static enum status link_verify(void *state, bool *ok, char why[256])
 {
     struct subject *s = state;
-    *ok = traffic_verify(s->traffic, s->seed, why);
-    return STATUS_OK;
+    return traffic_verify(s->traffic, s->seed, ok, why);
 }
 
 static const char *link_kernel(void *state)
@@ -174,6 +184,8 @@ const struct bench_subject subject_link = {
     .key = link_key,
     .create = link_create,
     .iterate = link_iterate,
+    .enqueue = link_enqueue,
+    .queue = link_queue,
     .poison = link_poison,
     .verify = link_verify,
     .destroy = link_destroy,

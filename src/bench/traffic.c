@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "bench/data.h"
 #include "bench/group.h"
+#include "bench/mirror.h"
 #include "comm/window.h"
 
 #include <stdlib.h>
@@ -23,6 +23,8 @@ struct traffic {
     struct group group;
     struct rotation rotation;
     struct dev_queue *queue;
+    struct dev_queue *beside;       /* of a GPU, where the own part crosses no link: it goes at the same time; else NULL */
+    struct dev_event *forks, *joins;
     int64_t bytes, stride; /* of one copy; between copies */
     int parts;
     char *from;            /* rotation.n copies */
@@ -42,6 +44,9 @@ void traffic_close(struct traffic *traffic)
     window_destroy(traffic->window);
     dev_free(traffic->env->dev, traffic->from);
     dev_free(traffic->env->dev, traffic->to);
+    dev_event_destroy(traffic->forks);
+    dev_event_destroy(traffic->joins);
+    dev_queue_destroy(traffic->beside);
     dev_queue_destroy(traffic->queue);
     group_close(&traffic->group);
     free(traffic);
@@ -89,6 +94,11 @@ static enum status buffers_alloc(struct traffic *t)
 {
     size_t all = (size_t)(t->stride * t->rotation.n);
     TRY(dev_queue_create(t->env->dev, &t->queue));
+    if (traffic_behind(t) && t->kind == TRAFFIC_ALL && has_peers(t)) {
+        TRY(dev_queue_create(t->env->dev, &t->beside));
+        TRY(dev_event_create(t->env->dev, &t->forks));
+        TRY(dev_event_create(t->env->dev, &t->joins));
+    }
     TRY(dev_alloc(t->env->dev, all, "source of copies", (void **)&t->from));
     TRY(dev_fill(t->queue, t->from, 1, all));
     if (!has_peers(t)) {
@@ -152,11 +162,15 @@ static void slice_copy(void *arg, int64_t slice, int thread)
         memcpy(s->dst + first, s->src + first, (size_t)(end - first));
 }
 
+/* By a GPU, `own` beside the others. */
+static enum status copy_behind(struct traffic *t, char *dst, const char *src, int64_t bytes, bool own)
+{
+    return dev_copy(own && t->beside != NULL ? t->beside : t->queue, dst, src, (size_t)bytes);
+}
+
 static enum status copy(struct traffic *t, char *dst, const char *src, int64_t bytes, enum traffic_store store)
 {
     struct slices slices = {.dst = dst, .src = src, .bytes = bytes, .n = 1, .store = store};
-    if (dev_kind_of(t->env->dev) != DEV_CPU)
-        return dev_copy(t->queue, dst, src, (size_t)bytes);
     if (t->kind != TRAFFIC_ONE && bytes >= 2 * SLICE)
         slices.n = (int)(bytes / SLICE < dev_queue_threads(t->queue) ? bytes / SLICE : dev_queue_threads(t->queue));
     if (slices.n > 1)
@@ -166,16 +180,46 @@ static enum status copy(struct traffic *t, char *dst, const char *src, int64_t b
     return STATUS_OK;
 }
 
-enum status traffic_run(struct traffic *t, int iteration, enum traffic_store store)
+static enum status put_parts(struct traffic *t, int index, enum traffic_store store)
 {
-    int index = rotation_pick(&t->rotation, iteration);
     const char *from = t->from + index * t->stride;
     for (int i = 0; i < t->parts && !is_idle(t); i++) {
         int64_t first = part_at(t, i), end = part_at(t, i + 1);
-        if (end > first)
-            TRY(copy(t, inbox_of(t, target_of(t, t->group.rank, i), index) + first, from + first, end - first, store));
+        char *to = inbox_of(t, target_of(t, t->group.rank, i), index) + first;
+        if (end > first && traffic_behind(t))
+            TRY(copy_behind(t, to, from + first, end - first, distance(t, i) == 0));
+        else if (end > first)
+            TRY(copy(t, to, from + first, end - first, store));
     }
+    return STATUS_OK;
+}
+
+enum status traffic_put(struct traffic *t, int iteration, enum traffic_store store)
+{
+    int index = rotation_pick(&t->rotation, iteration);
+    if (t->beside == NULL)
+        return put_parts(t, index, store);
+    TRY(dev_event_record(t->forks, t->queue));
+    TRY(dev_event_wait(t->beside, t->forks));
+    TRY(put_parts(t, index, store));
+    TRY(dev_event_record(t->joins, t->beside));
+    return dev_event_wait(t->queue, t->joins);
+}
+
+enum status traffic_run(struct traffic *t, int iteration, enum traffic_store store)
+{
+    TRY(traffic_put(t, iteration, store));
     return dev_sync(t->queue, clock_deadline(SYNC_US));
+}
+
+bool traffic_behind(const struct traffic *t)
+{
+    return dev_kind_of(t->env->dev) != DEV_CPU;
+}
+
+struct dev_queue *traffic_queue(const struct traffic *t)
+{
+    return t->queue;
 }
 
 int traffic_stores(const struct traffic *t)
@@ -199,15 +243,16 @@ static int job_rank(const struct traffic *t, int rank)
     return comm_job_rank(t->group.comm, rank);
 }
 
-void traffic_data(struct traffic *t, uint64_t seed)
+enum status traffic_data(struct traffic *t, uint64_t seed)
 {
     int me = job_rank(t, t->group.rank);
     for (int c = 0; c < t->rotation.n; c++)
         for (int i = 0; i < t->parts; i++) {
             int64_t first = part_at(t, i);
-            data_bytes_fill(seed, me, job_rank(t, target_of(t, t->group.rank, i)), part_at(t, i + 1) - first,
-                            t->from + c * t->stride + first);
+            TRY(mirror_bytes_fill(t->env->dev, seed, me, job_rank(t, target_of(t, t->group.rank, i)),
+                                  part_at(t, i + 1) - first, t->from + c * t->stride + first));
         }
+    return STATUS_OK;
 }
 
 /* The copy used next is touched first, so that it is the coldest. */
@@ -220,15 +265,15 @@ enum status traffic_poison(struct traffic *t)
     return dev_sync(t->queue, clock_deadline(SYNC_US));
 }
 
-bool traffic_verify(const struct traffic *t, uint64_t seed, char why[256])
+enum status traffic_verify(const struct traffic *t, uint64_t seed, bool *ok, char why[256])
 {
     int me = job_rank(t, t->group.rank);
     const char *inbox = inbox_of(t, t->group.rank, t->rotation.last);
-    bool ok = true;
-    for (int i = 0; i < t->parts && ok && !is_idle(t); i++) {
+    *ok = true;
+    for (int i = 0; i < t->parts && *ok && !is_idle(t); i++) {
         int64_t first = part_at(t, i);
-        ok = data_bytes_verify(seed, job_rank(t, source_of(t, t->group.rank, i)), me, part_at(t, i + 1) - first,
-                               inbox + first, "", why);
+        TRY(mirror_bytes_verify(t->env->dev, seed, job_rank(t, source_of(t, t->group.rank, i)), me,
+                                part_at(t, i + 1) - first, inbox + first, "", ok, why));
     }
-    return ok;
+    return STATUS_OK;
 }

@@ -32,6 +32,10 @@ enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp,
                          enum bench_buffers buffers, struct traffic **out);
 void traffic_close(struct traffic *traffic);
 enum status traffic_run(struct traffic *traffic, int iteration, enum traffic_store store);
+/* The same not waited for, where copies run behind the host; and the queue that they go to. */
+enum status traffic_put(struct traffic *traffic, int iteration, enum traffic_store store);
+bool traffic_behind(const struct traffic *traffic);
+struct dev_queue *traffic_queue(const struct traffic *traffic);
 /* Stores there are on this device: TRAFFIC_PLAIN, or both. */
 int traffic_stores(const struct traffic *traffic);
 const struct rotation *traffic_rotation(const struct traffic *traffic);
@@ -39,9 +43,9 @@ const char *
 traffic_carrier(const struct traffic *traffic); /* as a row names its transport; "" when nothing leaves the rank */
 
 /* For rows whose data are verified: bytes that say from whom to whom they go, poison, and what the last iteration left. */
-void traffic_data(struct traffic *traffic, uint64_t seed);
+enum status traffic_data(struct traffic *traffic, uint64_t seed);
 enum status traffic_poison(struct traffic *traffic);
-bool traffic_verify(const struct traffic *traffic, uint64_t seed, char why[256]);
+enum status traffic_verify(const struct traffic *traffic, uint64_t seed, bool *ok, char why[256]);
 
 /* One copy that bypasses the caches on its way out, complete for other ranks when it returns. */
 void traffic_copy_streaming(void *dst, const void *src, size_t bytes);

@@ -6,6 +6,7 @@
 #ifndef SPTUNE_CLI_CLI_H
 #define SPTUNE_CLI_CLI_H
 
+#include "base/dev.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/status.h"
@@ -31,6 +32,7 @@ struct cli {
     char started[32];
     char machine[33]; /* fingerprint, "" until known */
     struct cli_said *said;
+    enum dev_kind device; /* what --device came to, once that was asked */
     bool spoke; /* rank 0 has ended the command by itself: only exit_code is left to do */
     int exit_code;
 };

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "bench/check.h"
 #include "cli/explain_exchange.h"
+#include "cli/ranks_device.h"
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/threads.h"
@@ -85,19 +86,14 @@ static enum status serve(struct ranks *ranks)
     return STATUS_OK;
 }
 
-/* auto: the GPU when there is one that this build can drive, else the CPU with one warning naming what was seen. */
 static enum status open_device(const struct job *job, const struct launch *launch, struct dev **out)
 {
-    const char *want = job->options->device;
-    if (strcmp(want, "cpu") == 0)
-        return dev_open(DEV_CPU, 0, out);
-    enum status status = dev_open(DEV_CUDA, launch->local_rank, out);
-    if (status != STATUS_ABSENT || strcmp(want, "cuda") == 0)
-        return status;
-    status_clear();
-    if (job->topo->ngpus > 0 && launch->rank == 0)
-        log_warn("%s at %s is here, but no CUDA device answers in this build: measuring on the CPU",
-                 job->topo->gpus[0].name, job->topo->gpus[0].busid);
+    const struct topo *topo = job->topo;
+    if (job->options->kind == DEV_CUDA)
+        return dev_open(DEV_CUDA, launch->local_rank, out);
+    if (strcmp(job->options->device, "auto") == 0 && topo->ngpus > 0 && launch->rank == 0)
+        log_warn("%s at %s is here, but no CUDA device answers in this build: measuring on the CPU", topo->gpus[0].name,
+                 topo->gpus[0].busid);
     return dev_open(DEV_CPU, 0, out);
 }
 
@@ -141,7 +137,8 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
     TRY(try_thread(ranks->boot, deadline));
     TRY(threads_share(ranks, job->options->threads));
-    TRY(comm_open(ranks->boot, ranks->env.dev, "ucx", job->options->transport, &ranks->env.world));
+    const char *transport = job->options->kind == DEV_CUDA ? "nccl" : "ucx";
+    TRY(comm_open(ranks->boot, ranks->env.dev, transport, job->options->transport, &ranks->env.world));
     memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
     text_print(ranks->env.transport, sizeof ranks->env.transport, "%s", comm_transport(ranks->env.world));
     ranks->env.usable_cpus = topo_usable_cpus(job->topo);
@@ -266,7 +263,7 @@ static enum status fork_job(struct job *job)
     struct cli *cli = job->cli;
     struct launch_report report = {.failed_rank = -1};
     char **slots = NULL;
-    TRY(topo_cpu_slots(job->topo, job->options->n, &slots));
+    TRY(ranks_cpus(job->topo, job->options->kind, job->options->n, &slots));
     /* A rank is one CPU: BLAS threads of its own would steal the others'. Said before the fork it costs no rank a
      * thread; the library would start its whole pool in each rank that says it there. */
     gemm_set_threads(1);
@@ -287,8 +284,10 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
     struct job job = {.cli = cli, .topo = topo, .options = options, .root = root, .arg = arg};
     TRY(launch_detect(&launch, &job.launched));
     memcpy(cli->machine, topo->fingerprint, sizeof cli->machine);
-    if (!job.launched)
+    if (!job.launched) {
+        TRY(ranks_check_devices(options));
         return fork_job(&job);
+    }
     if (launch.rank == 0)
         log_info("rank 0 of %d by %s", launch.size, launch.rule);
     gemm_set_threads(1);
@@ -297,27 +296,11 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
     return STATUS_OK;
 }
 
-enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out)
-{
-    static const char *const words[] = {"auto", "cpu", "cuda"};
-    int device = 0;
-    TRY(opt_word(&cli->opts, "device", words, 3, 0, &device));
-    if (device == 2) { /* absent: said before anything is forked or waited for */
-        struct dev *dev = NULL;
-        TRY(dev_open(DEV_CUDA, 0, &dev));
-        dev_close(dev);
-    }
-    *out_word = words[device];
-    *out = device == 2 ? DEV_CUDA : DEV_CPU; /* auto: what really answers is known on the ranks */
-    return STATUS_OK;
-}
-
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
 {
     static const char *const carriers[] = {"shm", "sysv", "tcp"};
-    enum dev_kind kind;
     int carrier = -1;
-    TRY(ranks_device(cli, &out->device, &kind));
+    TRY(ranks_device(cli, &out->device, &out->kind, &out->devices));
     TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &out->threads));
     TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
     out->transport = carrier < 0 ? NULL : carriers[carrier];

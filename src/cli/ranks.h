@@ -22,6 +22,8 @@ struct ranks {
 struct ranks_options {
     int n;
     const char *device;    /* "auto" "cpu" "cuda" */
+    enum dev_kind kind;    /* what that came to */
+    int devices;           /* of that kind, on this host */
     const char *transport; /* preferred UCX transport, NULL: best */
     int64_t threads;       /* of each rank's kernels; 0: the rank's share of the CPUs */
     bool stores;           /* keeps what it measures: a wrong --store or --name is refused before anything starts */
@@ -48,8 +50,6 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
 enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
 /* --device, --threads and --transport. */
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
-/* The kind that --device asks for, DEV_CPU for auto; STATUS_ABSENT when it is not here. */
-enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out);
 /* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. The list form is of at least one entry, to be
  * freed. */
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out);

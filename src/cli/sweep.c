@@ -37,8 +37,8 @@ const struct opt sweep_options[] = {
     {"n", 0, OPT_VALUE, "LIST", "gemm: columns [1k]"},
     {"k", 0, OPT_VALUE, "LIST", "gemm: inner size [1k]"},
     {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32]"},
-    {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu]"},
-    {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [packed]"},
+    {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu; flash2 on GPUs]"},
+    {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [packed; nccl on GPUs]"},
     {"chunks", 0, OPT_VALUE, "LIST", "layer: head groups whose exchange and attention alternate [1]"},
     {"direction", 0, OPT_VALUE, "LIST", "fwd,bwd [fwd]"},
     {"causal", 0, OPT_VALUE, "LIST", "0,1 [1]"},
@@ -218,11 +218,19 @@ static enum status refuse_foreign(struct cli *cli, const char *subject, unsigned
     return STATUS_OK;
 }
 
+/* The CPU's names mean nothing to a GPU. */
+static const char *fallback_of(const struct cli *cli, const struct sweep_axis *axis)
+{
+    if (cli->device == DEV_CUDA && strcmp(axis->option, "exchange") == 0)
+        return "nccl";
+    return cli->device == DEV_CUDA && strcmp(axis->option, "attention") == 0 ? "flash2" : axis->fallback;
+}
+
 static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, struct sweep *out)
 {
     const char *text = opt_value(&cli->opts, axis->option);
     if (text == NULL)
-        text = axis->fallback;
+        text = fallback_of(cli, axis);
     if (text == NULL)
         return STATUS_OK;
     char option[32];

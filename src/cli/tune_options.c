@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/ranks.h"
+#include "cli/ranks_device.h"
 #include "sp/exchange.h"
 #include "tuner/emit.h"
 
@@ -208,7 +208,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     TRY(read_emit(cli, out));
     TRY(read_lists(cli, out));
     TRY(name_cells(out));
-    TRY(ranks_device(cli, &out->device_word, &out->device));
+    TRY(ranks_device(cli, &out->device_word, &out->device, &out->devices));
     TRY(ranks_count(cli, topo, &ranks));
     TRY(opt_count(&cli->opts, "world", 1, 1 << 20, ranks, &world));
     TRY(opt_word(&cli->opts, "effort", efforts, 4, REQUEST_QUICK, &effort));

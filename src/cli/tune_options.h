@@ -10,6 +10,7 @@ enum { TUNE_EMITS = 8 };
 struct tune_order {
     int ranks, world;
     enum dev_kind device;
+    int devices; /* of that kind, on this host */
     const char *device_word;
     enum request_effort effort;
     int64_t budget_us;

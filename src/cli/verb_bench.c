@@ -334,7 +334,7 @@ static enum status run_jobs(struct cli *cli, const struct topo *topo, struct ord
     bool legal = true;
     TRY(ranks_options_read(cli, &how));
     TRY(read_order(cli, topo, order));
-    TRY(read_lists(cli, order, strcmp(how.device, "cpu") == 0 || topo->ngpus == 0, &legal));
+    TRY(read_lists(cli, order, how.kind == DEV_CPU, &legal));
     how.stores = true;
     how.lock_us = legal ? order->budget_us : -1; /* rows that are all waived disturb nobody, and wait for nobody */
     how.answers = true;

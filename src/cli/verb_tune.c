@@ -205,6 +205,8 @@ static enum status with_ranks(struct cli *cli, struct order *order)
             "use --ranks %d, or --oversubscribe to go on all the same", usable);
     struct ranks_options how = {.n = asked->ranks,
                                 .device = asked->device_word,
+                                .kind = asked->device,
+                                .devices = asked->devices,
                                 .stores = true,
                                 .lock_us = asked->budget_us,
                                 .answers = true,

@@ -85,9 +85,17 @@ static enum status reduce_scatter(struct comm *comm, const void *send, void *rec
     return reduce_sum(comm->job->dev, queue, dtype, comm->sources, comm->size, recv, elems);
 }
 
+bool comm_sums_natively(const struct comm *comm)
+{
+    return comm->job->transport->sum_all != NULL && comm->size > 1 && comm->size == boot_size(comm->job->boot);
+}
+
 enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
                                 void *scratch, struct dev_queue *queue)
 {
+    const struct comm_job *job = comm->job;
+    if (comm_sums_natively(comm))
+        return RANGE("reduce-scatter", job->transport->sum_scatter(job->state, send, recv, elems, dtype, queue ? queue : comm->queue));
     return RANGE("reduce-scatter",
                  reduce_scatter(comm, send, recv, elems, dtype, scratch, queue ? queue : comm->queue));
 }
@@ -163,6 +171,9 @@ static enum status allreduce(struct comm *comm, void *data, int64_t elems, enum 
 enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
                            struct dev_queue *queue)
 {
+    const struct comm_job *job = comm->job;
+    if (comm_sums_natively(comm))
+        return RANGE("all-reduce", job->transport->sum_all(job->state, data, elems, dtype, queue ? queue : comm->queue));
     return RANGE("all-reduce", allreduce(comm, data, elems, dtype, scratch, queue ? queue : comm->queue));
 }
 

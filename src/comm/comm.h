@@ -13,6 +13,7 @@
 #include "comm/boot.h"
 #include "comm/transport.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,9 @@ enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_
 /* Per-peer pointers and sizes; own entry copied. */
 enum status comm_alltoallv(struct comm *comm, const void *const *send, const size_t *send_bytes, void *const *recv,
                            const size_t *recv_bytes, struct dev_queue *queue);
+/* Has the transport sums of its own for this group? The two below are then its, in its order with partial sums rounded, enqueued as any
+ * collective; else they wait for the queue. */
+bool comm_sums_natively(const struct comm *comm);
 /* recv: size * bytes in rank order. */
 enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
 /* send: size * elems; recv: elems; sums in fp32 in rank order, rounded once. scratch: size * elems * dtype bytes. */

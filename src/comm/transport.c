@@ -1,11 +1,17 @@
 /* comm/transport.c -- the transports of this build. */
 #include "comm/transport.h"
 #include "comm/transport_ucx.h"
+#if SPTUNE_NCCL
+#include "comm/transport_nccl.h"
+#endif
 
 #include <string.h>
 
 const struct transport *const transports[] = {
     &transport_ucx,
+#if SPTUNE_NCCL
+    &transport_nccl,
+#endif
     NULL,
 };
 

@@ -9,6 +9,7 @@
 #define SPTUNE_COMM_TRANSPORT_H
 
 #include "base/dev.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "base/verdict.h"
 #include "comm/boot.h"
@@ -44,6 +45,11 @@ struct transport {
     /* Post all, progress until all are done; ordered after earlier work of `queue`. STATUS_TIMEOUT names the late rank. */
     enum status (*batch)(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                          int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
+    /* The library's own sums over the whole job, in its order, partial sums rounded; both NULL where it has none. The queue carries
+     * them. recv: elems; send: that of every rank. data: in place. */
+    enum status (*sum_scatter)(void *state, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                               struct dev_queue *queue);
+    enum status (*sum_all)(void *state, void *data, int64_t elems, enum dtype dtype, struct dev_queue *queue);
     /* Help others along without waiting: what batch does while it waits. */
     void (*progress)(void *state);
 

@@ -10,11 +10,26 @@
 
 extern const struct attention attention_reference;
 extern const struct attention attention_cpu;
+#if SPTUNE_CUDA
+extern const struct attention attention_gpu_reference;
+extern const struct attention attention_flash2;
+#endif
+#if SPTUNE_CUDNN
+extern const struct attention attention_cudnn;
+extern const struct attention attention_cudnn_ordered;
+#endif
 
 const struct attention *const attentions[] = {
     &attention_reference,
     &attention_cpu,
-
+#if SPTUNE_CUDA
+    &attention_gpu_reference,
+    &attention_flash2,
+#endif
+#if SPTUNE_CUDNN
+    &attention_cudnn,
+    &attention_cudnn_ordered,
+#endif
     NULL,
 };
 

@@ -14,8 +14,8 @@
  * causal top-left: key j is seen by query i when j <= i; bottom-right: when j <= i + (seq_k - seq_q). Per document.
  * window w > 0: additionally j > i' - w where i' is the aligned query position (the query itself and w - 1 before it); i' = i
  * without causal. A kv head that no query head uses has zero gradients.
- * A row that sees no key: O = 0, LSE = -inf, all its gradients 0. Storage dtype in and out, fp32 accumulation, deterministic:
- * the same bits on any number of threads.
+ * A row that sees no key: O = 0, LSE = -inf, all its gradients 0. Storage dtype in and out, fp32 accumulation, deterministic
+ * (unless `unordered`): the same bits on any number of threads.
  * Sizes may be 0. No NaN is made where the inputs have none and sums of products stay within fp32; a NaN that a query sees shows.
  *
  * FLOPs: forward 2 * heads * (d_qk + d_v) * pairs, backward 2.5 times that (attention_pairs counts the unmasked pairs).
@@ -73,6 +73,7 @@ struct attention {
     const char *name;   /* "reference", "cpu" ... */
     const char *stands_for; /* class of a target's kernel this is nearest to: "sdpa", "flash_attention_2", or "" */
     enum dev_kind dev;
+    bool unordered; /* its backward adds in an order that differs between runs: not the same bits twice */
     struct verdict (*supports)(const struct attention_shape *shape);
     /* O(longest document), for calls on queues of at most `threads` threads (dev_queue_threads); 0 when refused. */
     size_t (*workspace_bytes)(const struct attention_shape *shape, bool backward, int threads);

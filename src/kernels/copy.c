@@ -8,6 +8,9 @@
  * Picking rows for 4 destinations on one Zen 3 core, share of memcpy: 64 MiB, rows of 128 bytes 80 %, 256 89, 512 81, 1 KiB 91,
  * 4 KiB 120; in the cache (1 to 4 MiB) rows of 128 bytes 62 to 70 %, 256 72 to 82, from 512 on 80 and more.
  */
+#if SPTUNE_CUDA
+#include "kernels/copy_cuda.h"
+#endif
 #include "kernels/copy_rows.h"
 
 #include <stdbool.h>
@@ -15,8 +18,15 @@
 
 enum { DIMS = 3, CHUNK = 512 /* fp32 elements summed at a time: 2 KiB, twice, in L1 */ };
 
-static enum status device_check(enum dev_kind dev, const char *what)
+static enum status device_check(enum dev_kind dev, const char *what, const struct dev_queue *queue)
 {
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA && queue == NULL)
+        return FAIL(STATUS_USAGE, "%s: a cuda kernel needs a queue", what);
+    if (dev == DEV_CUDA)
+        return STATUS_OK;
+#endif
+    (void)queue;
     if (dev != DEV_CPU)
         return FAIL(STATUS_ABSENT, "%s: no kernel for device %s in this build", what, dev_kind_name(dev));
     return STATUS_OK;
@@ -127,8 +137,12 @@ static void rows_beyond(const struct copy_job *job)
 enum status copy_run(enum dev_kind dev, const struct copy_job *jobs, int njobs, struct dev_queue *queue)
 {
     int64_t bytes = 0;
-    TRY(device_check(dev, "copy"));
+    TRY(device_check(dev, "copy", queue));
     TRY(copy_rows_check("copy", jobs, njobs, &bytes));
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA)
+        return copy_cuda_run(jobs, njobs, queue);
+#endif
     copy_rows_share(jobs, njobs, bytes, queue, copy_rows_beyond_cache(bytes) ? rows_beyond : copy_rows);
     return STATUS_OK;
 }
@@ -211,7 +225,7 @@ static enum status dtype_check(const char *what, enum dtype dtype)
 enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct dev_queue *queue)
 {
     bool some = false, pointers = job->srcs != NULL && job->dst != NULL && job->copies > 0;
-    TRY(device_check(dev, "copy_sum"));
+    TRY(device_check(dev, "copy_sum", queue));
     TRY(dtype_check("copy_sum", job->dtype));
     if (job->elems < 0)
         return FAIL(STATUS_USAGE, "copy_sum: rows of %lld elements", (long long)job->elems);
@@ -220,6 +234,10 @@ enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct d
     TRY(rows_check("copy_sum", job->n, pointers, &some));
     if (!some)
         return STATUS_OK;
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA)
+        return copy_cuda_sum(job, queue);
+#endif
     struct pieces pieces = {.sum = job, .n = job->n[0] * job->n[1] * job->n[2]};
     pieces_run(&pieces, pieces.n * job->elems * job->copies * dtype_bytes(job->dtype), sum_piece, queue);
     return STATUS_OK;
@@ -228,11 +246,15 @@ enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct d
 enum status copy_round(enum dev_kind dev, enum dtype dtype, const float *src, void *dst, int64_t n,
                        struct dev_queue *queue)
 {
-    TRY(device_check(dev, "copy_round"));
+    TRY(device_check(dev, "copy_round", queue));
     TRY(dtype_check("copy_round", dtype));
     if (n < 0 || (n > 0 && (src == NULL || dst == NULL)))
         return FAIL(STATUS_USAGE, "copy_round: %lld elements, or no source or destination", (long long)n);
     struct pieces pieces = {.n = n, .dtype = dtype, .src = src, .dst = dst};
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA)
+        return n > 0 ? copy_cuda_round(dtype, src, dst, n, queue) : STATUS_OK;
+#endif
     if (n > 0)
         pieces_run(&pieces, n * (int64_t)sizeof *src, round_piece, queue);
     return STATUS_OK;

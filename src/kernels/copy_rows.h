@@ -6,6 +6,10 @@
 
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Neither checks; a job without rows or bytes is nothing. */
 void copy_rows(const struct copy_job *job);
 void copy_rows_stream(const struct copy_job *job); /* past the cache where rows are long enough; then copy_rows_fence */
@@ -21,4 +25,7 @@ bool copy_rows_beyond_cache(int64_t bytes);
 void copy_rows_share(const struct copy_job *jobs, int njobs, int64_t bytes, struct dev_queue *queue,
                      void (*run)(const struct copy_job *job));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

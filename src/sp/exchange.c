@@ -6,11 +6,23 @@
 extern const struct exchange exchange_packed;
 extern const struct exchange exchange_packed_separate;
 extern const struct exchange exchange_direct;
+#if SPTUNE_CUDA
+extern const struct exchange exchange_nccl;
+extern const struct exchange exchange_nccl_separate;
+extern const struct exchange exchange_push;
+extern const struct exchange exchange_pull;
+#endif
 
 const struct exchange *const exchanges[] = {
     &exchange_packed,
     &exchange_packed_separate,
     &exchange_direct,
+#if SPTUNE_CUDA
+    &exchange_nccl,
+    &exchange_nccl_separate,
+    &exchange_push,
+    &exchange_pull,
+#endif
     NULL,
 };
 
@@ -40,6 +52,19 @@ enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n,
                         (long long)t->head_stride);
     }
     return STATUS_OK;
+}
+
+/* Nobody waits for a rank that has given up. */
+enum status exchange_agree(struct comm *group, enum status mine)
+{
+    double failed = mine != STATUS_OK;
+    const struct status_message kept = *status_last();
+    enum status status = comm_max(group, &failed, 1);
+    if (mine != STATUS_OK) {
+        status_restore(&kept);
+        return mine;
+    }
+    return status != STATUS_OK || failed == 0 ? status : FAIL(STATUS_NOMEM, "a rank has no memory for an exchange");
 }
 
 bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size)

@@ -15,8 +15,7 @@
  * Stores bypass the cache, whatever the size: a peer holds what it read there, and on the sequence side other ranks
  * store next to every row (docs/decisions/0004-direct-stores.md has the figures).
  */
-#include "sp/exchange_direct.h"
-#include "sp/exchange_block.h"
+#include "sp/exchange_direct_jobs.h"
 
 #include "base/mem.h"
 #include "base/range.h"
@@ -79,19 +78,6 @@ static enum status prepare(const struct exchange_shape *shape, struct comm *grou
     return mem_alloc((size_t)direct->size * sizeof *direct->copies, "copies of a head", (void **)&direct->copies);
 }
 
-/* Nobody waits for a rank that has given up. */
-static enum status agree(struct comm *group, enum status mine)
-{
-    double failed = mine != STATUS_OK;
-    const struct status_message kept = *status_last();
-    enum status status = comm_max(group, &failed, 1);
-    if (mine != STATUS_OK) {
-        status_restore(&kept);
-        return mine;
-    }
-    return status != STATUS_OK || failed == 0 ? status : FAIL(STATUS_NOMEM, "a rank has no memory for an exchange");
-}
-
 static enum status direct_create(const struct exchange_shape *shape, struct comm *group, void **state)
 {
     struct direct *direct = NULL;
@@ -99,7 +85,7 @@ static enum status direct_create(const struct exchange_shape *shape, struct comm
     struct verdict verdict = direct_supports(shape, group);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY_OUT(agree(group, prepare(shape, group, &direct)));
+    TRY_OUT(exchange_agree(group, prepare(shape, group, &direct)));
     TRY_OUT(window_create(group, 0, "flags of an exchange", &direct->flags));
     *state = direct;
     return STATUS_OK;
@@ -128,112 +114,27 @@ static int64_t direct_staging(const void *state)
 
 struct call {
     struct direct *direct;
-    enum exchange_direction direction;
-    const struct exchange_tensor *tensors;
-    int n;
+    struct direct_call blocks;
     struct dev_queue *queue;
 };
-
-/* The tensor as rank p has it: the same, in its memory. */
-static struct exchange_tensor tensor_of(const struct call *call, int i, int p)
-{
-    struct exchange_tensor tensor = call->tensors[i];
-    tensor.seq = direct_memory_at(&call->direct->memory, p, tensor.seq);
-    tensor.head = direct_memory_at(&call->direct->memory, p, tensor.head);
-    return tensor;
-}
-
-/* Where this rank's block for p ends up. */
-static struct exchange_block block_there(const struct call *call, int i, int p)
-{
-    const struct direct *direct = call->direct;
-    struct exchange_tensor tensor = tensor_of(call, i, p);
-    return call->direction == EXCHANGE_TO_HEADS
-               ? exchange_block_head(&direct->shape, &tensor, direct->size, direct->rank)
-               : exchange_block_seq(&direct->shape, &tensor, direct->size, direct->rank);
-}
-
-static struct exchange_block block_here(const struct call *call, int i, int p)
-{
-    const struct direct *direct = call->direct;
-    return call->direction == EXCHANGE_TO_HEADS
-               ? exchange_block_seq(&direct->shape, &call->tensors[i], direct->size, p)
-               : exchange_block_head(&direct->shape, &call->tensors[i], direct->size, p);
-}
-
-static bool merges(const struct call *call, int i)
-{
-    return exchange_merges(&call->tensors[i], call->direction, call->direct->size);
-}
-
-/* Is there a row of it? */
-static bool moves(const struct call *call, int i)
-{
-    const struct exchange_shape *shape = &call->direct->shape;
-    return call->tensors[i].count > 0 && shape->batch > 0 && shape->seq_local > 0;
-}
 
 static enum status push(const struct call *call, int p)
 {
     struct copy_job jobs[EXCHANGE_TENSORS_MAX];
-    int njobs = 0;
-    for (int i = 0; i < call->n; i++) {
-        if (merges(call, i) || !moves(call, i))
-            continue;
-        struct exchange_block from = block_here(call, i, p), to = block_there(call, i, p);
-        jobs[njobs++] = (struct copy_job){.src = from.base,
-                                          .dst = to.base,
-                                          .n = {1, from.batch, from.seq},
-                                          .src_stride = {0, from.batch_stride, from.token_stride},
-                                          .dst_stride = {0, to.batch_stride, to.token_stride},
-                                          .row_bytes = (size_t)from.row_bytes};
-    }
+    int njobs = direct_push_jobs(&call->blocks, p, jobs);
     return copy_stream_run(dev_kind_of(call->direct->dev), jobs, njobs, call->queue);
-}
-
-/* Head j of tensor i, for my tokens, from the ranks j*copies .. j*copies + copies-1 that hold it. */
-static enum status pull_head(const struct call *call, int i, int head)
-{
-    struct direct *direct = call->direct;
-    const struct exchange_tensor *tensor = &call->tensors[i];
-    int copies = exchange_copies(tensor->heads, direct->size), first = head * copies;
-    struct exchange_block to = exchange_block_seq(&direct->shape, tensor, direct->size, first), from = to;
-    for (int c = 0; c < copies; c++) {
-        struct exchange_tensor theirs = tensor_of(call, i, first + c);
-        from = exchange_block_head(&direct->shape, &theirs, direct->size, direct->rank);
-        direct->copies[c] = from.base;
-    }
-    struct copy_sum sum = {.srcs = direct->copies,
-                           .copies = tensor->sum ? copies : 1,
-                           .dst = to.base,
-                           .n = {1, to.batch, to.seq},
-                           .src_stride = {0, from.batch_stride, from.token_stride},
-                           .dst_stride = {0, to.batch_stride, to.token_stride},
-                           .elems = (int64_t)tensor->count * tensor->dim,
-                           .dtype = direct->shape.dtype};
-    return copy_sum_run(dev_kind_of(direct->dev), &sum, call->queue);
 }
 
 /* Starting with the head this rank holds: ranks begin at different ones. */
 static enum status pull_sums(const struct call *call, int i)
 {
-    const struct exchange_tensor *tensor = &call->tensors[i];
-    int own = exchange_first_head(tensor->heads, call->direct->size, call->direct->rank);
-    for (int h = 0; moves(call, i) && h < tensor->heads; h++)
-        TRY(pull_head(call, i, (own + h) % tensor->heads));
-    return STATUS_OK;
-}
-
-static enum status call_check(struct call *call)
-{
-    const struct direct *direct = call->direct;
-    TRY(exchange_check_tensors(call->tensors, call->n, direct->size));
-    for (int i = 0; i < call->n; i++) {
-        const struct exchange_tensor *tensor = &call->tensors[i];
-        if (moves(call, i) && (direct_memory_at(&direct->memory, direct->rank, tensor->seq) == NULL ||
-                               direct_memory_at(&direct->memory, direct->rank, tensor->head) == NULL))
-            return HINT(FAIL(STATUS_USAGE, "an exchange of memory that peers cannot reach"),
-                        "both sides come from the exchange's alloc");
+    struct direct *direct = call->direct;
+    const struct exchange_tensor *tensor = &call->blocks.tensors[i];
+    int own = exchange_first_head(tensor->heads, direct->size, direct->rank);
+    for (int h = 0; direct_moves(&call->blocks, i) && h < tensor->heads; h++) {
+        struct copy_sum sum;
+        direct_sum(&call->blocks, i, (own + h) % tensor->heads, direct->copies, &sum);
+        TRY(copy_sum_run(dev_kind_of(direct->dev), &sum, call->queue));
     }
     return STATUS_OK;
 }
@@ -243,8 +144,8 @@ static enum status move(const struct call *call)
 {
     struct direct *direct = call->direct;
     bool pulls = false;
-    for (int i = 0; i < call->n; i++)
-        pulls = pulls || merges(call, i);
+    for (int i = 0; i < call->blocks.n; i++)
+        pulls = pulls || direct_merges(&call->blocks, i);
     for (int step = 0; step < direct->size; step++) {
         int p = (direct->rank + step) % direct->size;
         if (p != direct->rank)
@@ -255,8 +156,8 @@ static enum status move(const struct call *call)
     }
     if (!pulls)
         return STATUS_OK;
-    for (int i = 0; i < call->n; i++)
-        if (merges(call, i))
+    for (int i = 0; i < call->blocks.n; i++)
+        if (direct_merges(&call->blocks, i))
             TRY(pull_sums(call, i));
     for (int p = 0; p < direct->size; p++)
         window_signal(direct->flags, p, SLOT_DONE, direct->epoch);
@@ -266,11 +167,11 @@ static enum status move(const struct call *call)
 /* One rank alone: the two sides are the same layout, perhaps the same memory. */
 static enum status run_alone(const struct call *call)
 {
-    for (int i = 0; i < call->n; i++)
-        if (call->tensors[i].seq != call->tensors[i].head) {
+    for (int i = 0; i < call->blocks.n; i++)
+        if (call->blocks.tensors[i].seq != call->blocks.tensors[i].head) {
             struct call one = *call;
-            one.tensors = &call->tensors[i];
-            one.n = 1;
+            one.blocks.tensors = &call->blocks.tensors[i];
+            one.blocks.n = 1;
             TRY(push(&one, 0));
         }
     return STATUS_OK;
@@ -294,8 +195,9 @@ static enum status direct_run(void *state, enum exchange_direction direction, co
                               int n, struct dev_queue *queue)
 {
     struct direct *direct = state;
-    struct call call = {.direct = direct, .direction = direction, .tensors = tensors, .n = n, .queue = queue};
-    TRY(call_check(&call));
+    struct call call = {
+        direct, {&direct->shape, &direct->memory, direct->rank, direct->size, direction, tensors, n}, queue};
+    TRY(direct_check(&call.blocks));
     TRY(dev_event_record(direct->mark[0], queue));
     TRY(RANGE("transfer", direct->size == 1 ? run_alone(&call) : run_together(&call)));
     direct->marked = true;

@@ -1,5 +1,5 @@
-/* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed), or one after another
- * (packed-separate).
+/* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed; on GPUs nccl), or one after another
+ * (packed-separate; nccl-separate).
  *
  * packed moves all tensors of a call in one all-to-all. Staging holds, per peer, the tensors' blocks one after another:
  *
@@ -39,16 +39,21 @@ struct packed {
     int marked; /* rows of mark that the last run recorded */
 };
 
-static struct verdict packed_supports(const struct exchange_shape *shape, const struct comm *group)
+static struct verdict supports(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group)
 {
-    if (group != NULL && dev_kind_of(comm_dev(group)) != DEV_CPU)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange packs on the cpu, the ranks are on %s",
+    if (group != NULL && dev_kind_of(comm_dev(group)) != dev)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange packs on the %s, the ranks are on %s", dev_kind_name(dev),
                           dev_kind_name(dev_kind_of(comm_dev(group))));
     if ((unsigned)shape->dtype >= DTYPE_COUNT || shape->batch < 1 || shape->seq_local < 0 || shape->row_elems_max < 1)
         return verdict_no(RULE_EXCHANGE_CANNOT, "batch %lld, %lld local tokens, rows of %lld elements, dtype %d",
                           (long long)shape->batch, (long long)shape->seq_local, (long long)shape->row_elems_max,
                           (int)shape->dtype);
     return VERDICT_YES;
+}
+
+static struct verdict packed_supports(const struct exchange_shape *shape, const struct comm *group)
+{
+    return supports(DEV_CPU, shape, group);
 }
 
 static void packed_destroy(void *state)
@@ -87,7 +92,7 @@ static enum status packed_create(const struct exchange_shape *shape, struct comm
 {
     struct packed *packed = NULL;
     enum status status;
-    struct verdict verdict = packed_supports(shape, group);
+    struct verdict verdict = supports(dev_kind_of(comm_dev(group)), shape, group);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     TRY(mem_alloc(sizeof *packed, "an exchange", (void **)&packed));
@@ -389,3 +394,42 @@ const struct exchange exchange_packed_separate = {
     .run = separate_run,
     .phases = packed_phases,
 };
+
+#if SPTUNE_CUDA
+static struct verdict nccl_supports(const struct exchange_shape *shape, const struct comm *group)
+{
+    return supports(DEV_CUDA, shape, group);
+}
+
+const struct exchange exchange_nccl = {
+    .name = "nccl",
+    .dev = DEV_CUDA,
+    .tensors_together = 3,
+    .stages = true,
+    .about = "pack, one NCCL all-to-all of q, k and v together, unpack",
+    .supports = nccl_supports,
+    .create = packed_create,
+    .destroy = packed_destroy,
+    .alloc = packed_alloc,
+    .free = packed_free,
+    .staging_bytes = packed_staging,
+    .run = packed_run,
+    .phases = packed_phases,
+};
+
+const struct exchange exchange_nccl_separate = {
+    .name = "nccl-separate",
+    .dev = DEV_CUDA,
+    .tensors_together = 1,
+    .stages = true,
+    .about = "as nccl, one tensor after another, permuted on both sides as trainers do",
+    .supports = nccl_supports,
+    .create = packed_create,
+    .destroy = packed_destroy,
+    .alloc = packed_alloc,
+    .free = packed_free,
+    .staging_bytes = packed_staging,
+    .run = separate_run,
+    .phases = packed_phases,
+};
+#endif

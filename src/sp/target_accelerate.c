@@ -14,9 +14,8 @@ extern const struct target target_accelerate;
 
 static const char *own_exchange(enum dev_kind dev, bool *stands_in)
 {
-    (void)dev;
-    *stands_in = true; /* torch.distributed moves the data there */
-    return "packed-separate";
+    *stands_in = dev == DEV_CPU; /* torch.distributed moves the data there, with NCCL on GPUs */
+    return dev == DEV_CPU ? "packed-separate" : "nccl-separate";
 }
 
 struct verdict target_accelerate_sizes(int world, int dp_replicate, int dp_shard, int tp, int cp, int sp)
@@ -90,7 +89,7 @@ static struct verdict accelerate_check(const struct model *model, const struct p
         return verdict;
     if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
         return verdict_no(RULE_TARGET_CANNOT, "Transformers does not offload checkpoints to host memory");
-    if (plan->sp > 1 && strcmp(plan->exchange, "packed-separate") != 0)
+    if (plan->sp > 1 && strcmp(plan->exchange, "packed-separate") != 0 && strcmp(plan->exchange, "nccl-separate") != 0)
         return verdict_no(RULE_TARGET_CANNOT, "accelerate exchanges q, k, v and o one after another, not %s",
                           plan->exchange);
     return class_check(problem, plan);

@@ -7,7 +7,7 @@
 static const char *native_exchange(enum dev_kind dev, bool *stands_in)
 {
     *stands_in = false;
-    return dev == DEV_CPU ? "direct" : "packed";
+    return dev == DEV_CPU ? "direct" : "push";
 }
 
 static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)

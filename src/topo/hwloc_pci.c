@@ -125,22 +125,18 @@ static enum topo_link_class pci_link(const struct topo *topo, int a, int b, cons
     return one_node ? TOPO_LINK_NODE : TOPO_LINK_SYS;
 }
 
-enum status reading_gpus(const struct reading *read, const hwloc_obj_t *found, struct topo *out)
+void reading_gpus(const struct reading *read, const hwloc_obj_t *found, struct topo *out)
 {
     for (int i = 0; i < out->ngpus; i++) {
         const struct hwloc_pcidev_attr_s *pci = &found[i]->attr->pcidev;
         struct topo_gpu *gpu = &out->gpus[i];
-        *gpu = (struct topo_gpu){.numa = numa_of(read, found[i]), .memory_bytes = -1, .nvlinks = -1};
+        *gpu = (struct topo_gpu){.numa = numa_of(read, found[i]), .memory_bytes = -1, .nvlinks = -1, .cuda = -1, .others = -1};
         print_busid(found[i], gpu->busid, sizeof gpu->busid);
         text_print(gpu->name, sizeof gpu->name, "%04x:%04x", pci->vendor_id, pci->device_id);
     }
     for (int a = 0; a < out->ngpus; a++)
         for (int b = 0; b < a; b++)
             topo_join(out, a, b, (struct topo_link){pci_link(out, a, b, found), 1, -1.0, "hwloc"});
-    if (out->ngpus == 0)
-        return STATUS_OK;
-    return topo_warn(out, "%d GPU%s seen on PCI (first %s at %s), no driver was asked: memory and NVLinks are unknown",
-                     out->ngpus, out->ngpus > 1 ? "s" : "", out->gpus[0].name, out->gpus[0].busid);
 }
 
 /* First number of a file below `root`; false when absent. */

@@ -1,4 +1,5 @@
 /* topo/hwloc_read.c -- a loaded hwloc topology as host 0. */
+#include "topo/nvml.h"
 #include "topo/reading.h"
 
 #include "base/text.h"
@@ -6,6 +7,17 @@
 #include <stdlib.h>
 
 enum { FOUND_MAX = 512 };
+
+/* The driver speaks of this machine only. */
+static enum status reading_driver(const char *root, struct topo *out)
+{
+    if (root && !*root)
+        return nvml_apply(out);
+    if (out->ngpus == 0)
+        return STATUS_OK;
+    return topo_warn(out, "%d GPU%s seen on PCI (first %s at %s), no driver was asked: memory and NVLinks are unknown",
+                     out->ngpus, out->ngpus > 1 ? "s" : "", out->gpus[0].name, out->gpus[0].busid);
+}
 
 static enum status fill(hwloc_topology_t machine, const char *root, struct reading *read, hwloc_obj_t *found,
                         struct topo *out)
@@ -23,8 +35,9 @@ static enum status fill(hwloc_topology_t machine, const char *root, struct readi
         TRY(topo_warn(out, "%d GPUs and %d NICs: only %d of each are looked at", ngpus, nnics, FOUND_MAX));
     reading_host(machine, root, read, &out->hosts[0]);
     TRY(reading_cpus(machine, read, out));
-    TRY(reading_gpus(read, gpus, out));
+    reading_gpus(read, gpus, out);
     reading_nics(root, read, nics, out);
+    TRY(reading_driver(root, out));
     return topo_finish(out);
 }
 

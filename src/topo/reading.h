@@ -25,7 +25,7 @@ const char *reading_info(hwloc_obj_t object, const char *name); /* "" when absen
 /* PCI functions; find fills at most `max` of them and returns how many there are. */
 int reading_find_gpus(hwloc_topology_t machine, hwloc_obj_t *found, int max);
 int reading_find_nics(hwloc_topology_t machine, hwloc_obj_t *found, int max);
-enum status reading_gpus(const struct reading *read, const hwloc_obj_t *found, struct topo *out);
+void reading_gpus(const struct reading *read, const hwloc_obj_t *found, struct topo *out);
 void reading_nics(const char *root, const struct reading *read, const hwloc_obj_t *found, struct topo *out);
 
 #endif

@@ -5,8 +5,8 @@
  *           quota_version, cpu_model, l1d_bytes, l2_bytes, l3_bytes, l3_count}],
  *  numa:  [{host, os_index, memory_bytes, cpus}],
  *  cores: [{host, numa, package, l3, pus, cpus}],
- *  gpus:  [{index, host, busid, name, numa, memory_bytes, uuid, nvlinks, driver}],
- *  links: [{a, b, class, count, GBps, from}],          every pair once, a < b
+ *  gpus:  [{index, host, busid, name, numa, memory_bytes, uuid, nvlinks, driver, mig, cuda, others}],
+ *  links: [{a, b, class, count, GBps, from, p2p}],     every pair once, a < b
  *  nics:  [{host, name, busid, numa, GBps}],
  *  islands: [[index]], rank_order: [index],            in groups of rank_order_sp, the size of the largest island
  *  rank_orders: [{sp, order, link}]}                   every sp that divides the GPUs; link: the worst inside a group
@@ -131,9 +131,18 @@ static json_t *gpus_json(const struct topo *topo, bool *fine)
         set(object, "uuid", gpu->uuid[0] ? string(gpu->uuid) : json_null(), fine);
         set(object, "nvlinks", known(gpu->nvlinks), fine);
         set(object, "driver", json_boolean(gpu->driver), fine);
+        set(object, "mig", json_boolean(gpu->mig), fine);
+        set(object, "cuda", known(gpu->cuda), fine);
+        set(object, "others", known(gpu->others), fine);
         add(array, object, fine);
     }
     return array;
+}
+
+static json_t *p2p_json(const struct topo *topo, int a, int b)
+{
+    int p2p = topo->p2p ? topo->p2p[(size_t)a * (size_t)topo->ngpus + (size_t)b] : -1;
+    return p2p < 0 ? json_null() : json_boolean(p2p);
 }
 
 static json_t *links_json(const struct topo *topo, bool *fine)
@@ -149,6 +158,7 @@ static json_t *links_json(const struct topo *topo, bool *fine)
             set(object, "count", json_integer(link->count), fine);
             set(object, "GBps", known_rate(link->GBps), fine);
             set(object, "from", string(link->from ? link->from : ""), fine);
+            set(object, "p2p", p2p_json(topo, a, b), fine);
             add(array, object, fine);
         }
     }

@@ -42,6 +42,8 @@ static enum status load(hwloc_topology_t machine)
                           HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
     for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
         leave_out(machine, slow[i]);
+    leave_out(machine, "cuda"); /* they start the CUDA driver, and ranks that this process forks could not use it any more */
+    leave_out(machine, "opencl");
     if (kernel_tells_all())
         leave_out(machine, "x86");
     if (hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||

@@ -66,7 +66,9 @@ static void fill_devices(const struct synth *synth, int host, struct topo *out)
         *gpu = (struct topo_gpu){.host = host,
                                  .numa = host * synth->numas + part_of(i, synth->gpus, synth->numas),
                                  .memory_bytes = synth->gpu_memory_bytes,
-                                 .driver = true};
+                                 .driver = true,
+                                 .cuda = -1,
+                                 .others = -1};
         text_print(gpu->busid, sizeof gpu->busid, "0000:%02x:00.0", 0x10 + i);
         text_print(gpu->name, sizeof gpu->name, "%s", synth->name);
     }

@@ -67,6 +67,7 @@ void topo_free(struct topo *topo)
     free(topo->gpus);
     free(topo->nics);
     free(topo->links);
+    free(topo->p2p);
     free(topo->warnings);
     *topo = (struct topo){0};
 }

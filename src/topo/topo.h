@@ -1,6 +1,7 @@
 /* topo/topo.h -- which machine: hosts, NUMA nodes, devices, NICs, and what joins them.
  *
- * A topo is read-only once built and owned by the caller (topo_free). It comes from a source: "hwloc" (this machine) or
+ * A topo is read-only once built and owned by the caller (topo_free). It comes from a source: "hwloc" (this machine, with
+ * what the NVIDIA driver tells of its GPUs) or
  * "synth:..." (one line of text); a source is one file exporting one const struct topo_source, plus one row in
  * topo_sources (topo.c). Units: bytes; GB/s = 10^9 bytes per second, one direction. -1 is unknown everywhere.
  *
@@ -18,6 +19,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "base/verdict.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,10 +74,14 @@ struct topo_gpu {
     int host, numa;       /* numa: index into numas, -1 unknown */
     char busid[16];       /* 0000:17:00.0, lower case; joins go by this only */
     char name[64];        /* "NVIDIA H200", or vendor:device when only PCI is known */
-    char uuid[48];        /* "" unknown */
+    char uuid[64];        /* "" unknown */
     int64_t memory_bytes; /* -1 when no driver told */
     int nvlinks;          /* links with another end known, -1 unknown */
     bool driver;          /* a driver answers for it */
+    bool mig;             /* split into instances; name, uuid and memory are then those of the one in use */
+    int cuda;             /* index under which CUDA opens it in this process, -1 unknown */
+    int others;           /* processes that compute on it, this one not counted; -1 unknown */
+    int other_pid;        /* one of them, as the driver numbers it */
 };
 
 struct topo_nic {
@@ -101,6 +107,7 @@ struct topo {
     struct topo_gpu *gpus;
     struct topo_nic *nics;
     struct topo_link *links; /* [ngpus][ngpus] */
+    signed char *p2p;        /* [ngpus][ngpus] may each read and write the other's memory? 1, 0, -1 unknown; or NULL */
     char fingerprint[33];    /* 32 hex digits over names, counts, links; never names of hosts, clocks, UUIDs */
     char (*warnings)[256];   /* what is odd, in sentences; topo logs nothing, the document and the table repeat them */
     int nwarnings;
@@ -132,6 +139,10 @@ enum status topo_islands(const struct topo *topo, int *island_of, int *out_count
 enum status topo_rank_order(const struct topo *topo, int n, int sp, int *order);
 /* Worst link class among the consecutive groups of sp ranks in that order; TOPO_LINK_SELF when there are no GPUs. */
 enum topo_link_class topo_group_link(const struct topo *topo, const int *order, int n, int sp);
+
+/* May n ranks, on devices order[n], work together and be timed? Not on GPUs in MIG mode or shared with other processes;
+ * one rank alone may. */
+struct verdict topo_ranks_together(const struct topo *topo, const int *order, int n);
 
 const char *topo_link_name(enum topo_link_class link);
 json_t *topo_to_json(const struct topo *topo, const struct json_envelope *envelope); /* sptune.topo/1 */

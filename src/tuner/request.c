@@ -43,11 +43,12 @@ static void own_exchange(struct request *request, bool *stands_in)
 {
     char *exchange = request->space.base.exchange;
     text_print(exchange, PLAN_NAME, "%s", request->target->exchange(request->dev, stands_in));
-    if (strcmp(exchange, "direct") != 0 || request->no_direct[0] == '\0')
+    bool windows = strcmp(exchange, "direct") == 0 || strcmp(exchange, "push") == 0;
+    if (!windows || request->no_direct[0] == '\0')
         return;
-    text_print(exchange, PLAN_NAME, "packed");
+    text_print(exchange, PLAN_NAME, "%s", request->dev == DEV_CPU ? "packed" : "nccl");
     if (request->space.nexchange == 0)
-        request_assume(request, "exchange", "packed", request->no_direct);
+        request_assume(request, "exchange", exchange, request->no_direct);
 }
 
 void request_without_direct(struct request *request, const char *why)

@@ -4,11 +4,17 @@
 #include "base/mem.h"
 #include "base/table.h"
 
+#if SPTUNE_CUDA
+static const char no_cuda[] = "no CUDA driver";
+#else
+static const char no_cuda[] = "no support for cuda";
+#endif
+
 static void absent_and_wrong_devices(void **state)
 {
     (void)state;
     struct dev *dev = NULL;
-    CHECK_FAILS(STATUS_ABSENT, "cuda", dev_open(DEV_CUDA, 0, &dev));
+    CHECK_FAILS(STATUS_ABSENT, no_cuda, dev_open(DEV_CUDA, 0, &dev));
     assert_true(strlen(status_last()->hint) > 0);
     CHECK_FAILS(STATUS_USAGE, "no cpu device 1", dev_open(DEV_CPU, 1, &dev));
     CHECK_FAILS(STATUS_USAGE, "-1", dev_open(DEV_CPU, -1, &dev));

@@ -214,7 +214,10 @@ static void test_wrong_attentions(void **state)
     wrong[3].forward = wrong_lse;
     wrong[4].backward = wrong_dv;
     wrong[5].forward = failing;
-    assert_int_equal(check_attention(variants, 6, 1, 0, 1), STATUS_OK);
+    struct dev *dev = NULL;
+    assert_int_equal(dev_open(DEV_CPU, 0, &dev), STATUS_OK);
+    assert_int_equal(check_attention(dev, variants, 6, 1, 0, 1), STATUS_OK);
+    dev_close(dev);
     for (int i = 0; i < 6; i++) {
         if (variants[i].tally.wrong != (words[i] != NULL) || (words[i] != NULL && strstr(variants[i].tally.why, words[i]) == NULL))
             fail_msg("kernel %d: %s", i, variants[i].tally.why);

@@ -40,15 +40,17 @@ static int copies(struct bench_env *env, enum bench_traffic kind, int sp, int64_
     char why[256] = "";
     struct dev_queue *queue = NULL;
     RANK_TRY(traffic_open(env, kind, sp, bytes, BENCH_HOT, &traffic));
-    traffic_data(traffic, seed);
+    RANK_TRY(traffic_data(traffic, seed));
     RANK_TRY(traffic_poison(traffic));
     RANK_TRY(comm_barrier(env->world, queue));
     bool receives = kind != TRAFFIC_ONE || comm_rank(env->world) == 0;
-    RANK_CHECK(!receives || !traffic_verify(traffic, seed, why)); /* nothing is there yet */
+    bool ok = false;
+    RANK_TRY(traffic_verify(traffic, seed, &ok, why));
+    RANK_CHECK(!receives || !ok); /* nothing is there yet */
     RANK_TRY(comm_barrier(env->world, queue));
     RANK_TRY(traffic_run(traffic, 0, store));
     RANK_TRY(comm_barrier(env->world, queue));
-    bool ok = traffic_verify(traffic, seed, why);
+    RANK_TRY(traffic_verify(traffic, seed, &ok, why));
     if (!ok)
         fprintf(stderr, "kind %d sp %d, %lld bytes: %s\n", (int)kind, sp, (long long)bytes, why);
     RANK_CHECK(ok);
@@ -102,11 +104,13 @@ static int cold(const struct launch *launch, void *arg)
     RANK_TRY(bench_test_open(&side, launch, &env));
     RANK_TRY(traffic_open(&env, TRAFFIC_LOCAL, launch->size, 8 << 20, BENCH_COLD, &traffic));
     RANK_CHECK(traffic_rotation(traffic)->n > 1);
-    traffic_data(traffic, seed);
+    RANK_TRY(traffic_data(traffic, seed));
     RANK_TRY(traffic_poison(traffic));
     RANK_TRY(traffic_run(traffic, 1, TRAFFIC_PLAIN));
     RANK_CHECK(traffic_rotation(traffic)->last == 1);
-    RANK_CHECK(traffic_verify(traffic, seed, why));
+    bool ok = false;
+    RANK_TRY(traffic_verify(traffic, seed, &ok, why));
+    RANK_CHECK(ok);
     RANK_TRY(comm_barrier(env.world, NULL));
     traffic_close(traffic);
     side_close(&side);

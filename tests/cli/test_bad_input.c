@@ -6,6 +6,12 @@ struct bad {
     const char *line, *says;
 };
 
+#if SPTUNE_CUDA
+#define NO_CUDA "no CUDA driver"
+#else
+#define NO_CUDA "no support for cuda"
+#endif
+
 static void check_document(const struct run *run, const char *says)
 {
     json_t *document = run_json(run, "error");
@@ -126,7 +132,7 @@ static void test_words(void **state)
 {
     (void)state;
     static const struct bad bad[] = {
-        {"check --device cuda", "no support for cuda"},
+        {"check --device cuda", NO_CUDA},
         {"bench gemm --dtype fp64", "'fp64' is not a data type"},
         {"bench gemm --timing now", "--timing does not know 'now'"},
         {"bench gemm --buffers warm", "one of: hot, cold"},
@@ -147,7 +153,7 @@ static void test_words(void **state)
         {"tune --heads 8 --seq 4k --objective fun", "one of: tokens-per-gpu, step-time"},
         {"tune --heads 8 --seq 4k --effort lots", "one of: estimate, quick, normal, full"},
         {"tune --heads 8 --seq 4k --dtype int8", "'int8' is not a data type"},
-        {"tune --heads 8 --seq 4k --device cuda", "no support for cuda"},
+        {"tune --heads 8 --seq 4k --device cuda", NO_CUDA},
         {"tune --heads 8 --seq 4k --docs fixed:0", "0 is too small"},
     };
     refuse(bad, CHECK_COUNT(bad));
@@ -309,7 +315,7 @@ static void test_while_another_measures(void **state)
         {"bench gemm --ranks 1,4096", "--ranks: 4096 ranks are more than 64 for each"},
         {"bench gemm --store garbage.db", "not a store of sptune"},
         {"bench gemm --name @x", "'@x' cannot name a run"},
-        {"bench gemm --device cuda", "no support for cuda"},
+        {"bench gemm --device cuda", NO_CUDA},
         {"bench gemm --export csv=/proc/x.csv", "--export: /proc/x.csv cannot be written"},
         {"bench gemm --export csv=x --export json=./x", "csv=x and json=./x name one file"},
         {"bench layer --transport ib", "one of: shm, sysv, tcp"},

@@ -337,6 +337,8 @@ static int run_all(struct comm *comm, struct dev_queue *queue)
                 s.count = variant % 2 ? 1 : local - 1;
             }
             for (int e = 0; exchanges[e] != NULL; e++, n++) {
+                if (exchanges[e]->dev != DEV_CPU)
+                    continue;
                 int failed = run_shape(exchanges[e], &s, comm, queue);
                 if (failed)
                     return failed;

@@ -250,7 +250,7 @@ static int run_scenes(struct comm *group, int world, const struct side *side)
                 strcpy(plan.exchange, exchanges[e]->name);
                 if (c == 2)
                     strcpy(plan.attention, "reference");
-                if (plan.chunks > local || (sp == 1 && e > 0))
+                if (exchanges[e]->dev != DEV_CPU || plan.chunks > local || (sp == 1 && e > 0))
                     continue;
                 failed = run_plan(&whole, &plan, group, side);
                 if (failed)

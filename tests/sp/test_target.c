@@ -58,7 +58,12 @@ static void stand_ins_on_the_cpu(void **state)
     assert_null(target_stand_in(accelerate, "flash_attention_2", DEV_CPU));
     assert_null(target_stand_in(accelerate, "flash_attention_3", DEV_CPU));
     assert_null(target_stand_in(accelerate, "eager", DEV_CPU));
+#if !SPTUNE_CUDNN
     assert_null(target_stand_in(accelerate, "sdpa", DEV_CUDA));
+#endif
+    assert_string_equal(accelerate->exchange(DEV_CUDA, &stands_in), "nccl-separate");
+    assert_false(stands_in);
+    assert_string_equal(sptune->exchange(DEV_CUDA, &stands_in), "push");
     assert_string_equal(target_stand_in(sptune, "cpu", DEV_CPU), "cpu");
     assert_string_equal(target_class(accelerate, "cpu"), "sdpa");
     assert_string_equal(target_class(accelerate, "flash_attention_3"), "flash_attention_3");

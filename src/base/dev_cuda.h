@@ -1,0 +1,26 @@
+/* base/dev_cuda.h -- what CUDA kernels and transports of CUDA memory need of a CUDA queue; nobody else includes it. */
+#ifndef SPTUNE_BASE_DEV_CUDA_H
+#define SPTUNE_BASE_DEV_CUDA_H
+
+#include "base/dev.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+cudaStream_t dev_cuda_stream(const struct dev_queue *queue);
+/* cudaSuccess is STATUS_OK; out of memory STATUS_NOMEM; everything else STATUS_MACHINE naming `what`, the error, and the device. */
+enum status dev_cuda_status(cudaError_t error, const char *what);
+/* After every launch: a refused one, or the error of an earlier one that shows only now. */
+enum status dev_cuda_launched(const char *kernel);
+int dev_cuda_sms(const struct dev *dev);       /* multiprocessors */
+size_t dev_cuda_l2_bytes(const struct dev *dev);
+int dev_cuda_arch(const struct dev *dev);      /* 90 for compute capability 9.0 */
+int dev_cuda_index(const struct dev *dev);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,56 @@
+/* kernels/copy_move.h -- a copy job cut into moves that GPU threads share: the index arithmetic, for host and device alike.
+ *
+ * A move's rows are counted 0 .. nrows-1, the last dimension fastest. A row is copied in units of 16, 8, 4, 2 or 1 bytes: the
+ * largest that divides its length, both sides' strides and both addresses. `across` threads of a block share a row, the others take
+ * the next rows: block b of B, thread t, step k has row (k*B + b) * (threads/across) + t/across.
+ */
+#ifndef SPTUNE_KERNELS_COPY_MOVE_H
+#define SPTUNE_KERNELS_COPY_MOVE_H
+
+#include "kernels/copy.h"
+
+#if defined(__CUDACC__)
+#define MOVE_BOTH static __host__ __device__ __forceinline__
+#else
+#define MOVE_BOTH static inline
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MOVE_PIECE_BYTES = 1 << 15 }; /* longer rows are cut, so that one row keeps more than one block busy */
+
+struct move {
+    const char *src;
+    char *dst;
+    uint32_t n1, n2; /* the two inner dimensions */
+    int64_t src_stride[3], dst_stride[3]; /* bytes */
+    uint32_t nrows, units, across;
+};
+
+struct move_place {
+    int64_t src, dst; /* bytes from the bases */
+};
+
+MOVE_BOTH struct move_place move_row(const struct move *move, uint32_t row)
+{
+    uint32_t ij = row / move->n2, l = row - ij * move->n2;
+    uint32_t i = ij / move->n1, j = ij - i * move->n1;
+    struct move_place place;
+    place.src = (int64_t)i * move->src_stride[0] + (int64_t)j * move->src_stride[1] + (int64_t)l * move->src_stride[2];
+    place.dst = (int64_t)i * move->dst_stride[0] + (int64_t)j * move->dst_stride[1] + (int64_t)l * move->dst_stride[2];
+    return place;
+}
+
+/* Calls visit for each move of the job, for blocks of `threads` (a power of two). Empty jobs have none. Slices of more than 2^31
+ * rows: STATUS_UNSUPPORTED. */
+typedef enum status move_visit(void *arg, const struct move *move, uint32_t unit);
+enum status move_split(const struct copy_job *job, uint32_t threads, move_visit *visit, void *arg);
+/* Blocks that find work when each thread takes `rows` rows at a time. */
+uint32_t move_blocks(const struct move *move, uint32_t threads, uint32_t rows);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,251 @@
+/* kernels/copy_peers.cu -- every rank stores its rows where its peers want them, between two barriers of all ranks' kernels.
+ *
+ * Floor: the bytes that leave over the rate of the links (390 GB/s each way on two H200), as each is read once here and stored once
+ * there. A barrier costs a store and a load across the link, some 2 us; there are two. Loads in flight hide the latency of this
+ * GPU's memory, and stores across the link need no answer, so pushing needs fewer threads than pulling.
+ */
+#include "base/dev_cuda.h"
+#include "kernels/copy_peers.h"
+#include "kernels/copy_move.cuh"
+#include "kernels/copy_rows.h"
+#include "kernels/copy_sum.cuh"
+
+#include <stdlib.h>
+
+enum {
+    THREADS = 512,
+    ROWS = 4,
+    MOVES = 96, /* of a launch */
+    LOOKS = 256, /* at a flag, between two looks at the clock */
+};
+
+struct meeting {
+    uint32_t *flags[COPY_PEERS_RANKS]; /* of each rank: [sender][COPY_PEERS_BLOCKS] */
+    uint32_t *count;                   /* [COPY_PEERS_BLOCKS], this rank's alone: meetings so far */
+    int32_t *late;                     /* host memory */
+    uint64_t limit_ns;
+    int rank, size;
+};
+
+struct copy_peers {
+    struct dev *dev;
+    struct meeting meeting;
+    int32_t *late;
+};
+
+struct work {
+    struct meeting meeting;
+    struct move move[MOVES];
+    int nmoves;
+};
+
+__device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* Release and acquire at the scope of all GPUs; what other threads of the block stored before its barrier goes with it. */
+__device__ __forceinline__ void flag_set(uint32_t *flag, uint32_t value)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ uint32_t flag_get(const uint32_t *flag)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+__device__ __noinline__ void give_up(const struct meeting &meeting, int rank)
+{
+    *(volatile int32_t *)meeting.late = rank;
+    __threadfence_system();
+    __trap();
+}
+
+/* Block b of all ranks; the number of the meeting grows by one each time. */
+__device__ __forceinline__ void meet(const struct meeting &meeting, uint32_t number)
+{
+    __syncthreads();
+    const int peer = (int)threadIdx.x;
+    if (peer < meeting.size && peer != meeting.rank) {
+        const uint32_t *mine = meeting.flags[meeting.rank] + peer * COPY_PEERS_BLOCKS + blockIdx.x;
+        flag_set(meeting.flags[peer] + meeting.rank * COPY_PEERS_BLOCKS + blockIdx.x, number);
+        const uint64_t start = now_ns();
+        for (int looks = 1; (int32_t)(flag_get(mine) - number) < 0; looks++)
+            if (looks % LOOKS == 0 && now_ns() - start > meeting.limit_ns)
+                give_up(meeting, peer);
+    }
+    __syncthreads();
+}
+
+template <typename unit> __global__ void __launch_bounds__(THREADS, 2) push_kernel(const __grid_constant__ struct work work)
+{
+    const uint32_t number = work.meeting.count[blockIdx.x];
+    meet(work.meeting, number + 1);
+    for (int m = 0; m < work.nmoves; m++)
+        move_rows<unit, THREADS, ROWS>(work.move[m], blockIdx.x, gridDim.x);
+    meet(work.meeting, number + 2);
+    if (threadIdx.x == 0)
+        work.meeting.count[blockIdx.x] = number + 2;
+}
+
+__global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_constant__ struct meeting meeting, const __grid_constant__ struct sum sum)
+{
+    const uint32_t number = meeting.count[blockIdx.x];
+    meet(meeting, number + 1);
+    sum_rows(sum, blockIdx.x, gridDim.x);
+    meet(meeting, number + 2);
+    if (threadIdx.x == 0)
+        meeting.count[blockIdx.x] = number + 2;
+}
+
+/* Blocks that won at each size on two H200 (docs/measurement.md). */
+static int choose_blocks(const struct copy_peers *peers, int64_t bytes)
+{
+    int sms = dev_cuda_sms(peers->dev), most = 2 * sms < COPY_PEERS_BLOCKS ? 2 * sms : COPY_PEERS_BLOCKS;
+    int blocks = bytes <= 64 << 10 ? 8 : bytes <= 512 << 10 ? 32 : bytes <= 8 << 20 ? 64 : bytes <= 96 << 20 ? sms : most;
+    return blocks < most ? blocks : most;
+}
+
+struct gather {
+    struct work work;
+    uint32_t unit;
+};
+
+static enum status take(void *arg, const struct move *move, uint32_t unit)
+{
+    struct gather *gather = (struct gather *)arg;
+    if (gather->work.nmoves == MOVES)
+        return FAIL(STATUS_UNSUPPORTED, "more than %d pieces of copies in a launch", MOVES);
+    struct move *to = &gather->work.move[gather->work.nmoves++];
+    *to = *move;
+    to->units *= unit; /* bytes, until the unit of all is known */
+    gather->unit = gather->unit == 0 || unit < gather->unit ? unit : gather->unit;
+    return STATUS_OK;
+}
+
+static void same_unit(struct gather *gather)
+{
+    for (int m = 0; m < gather->work.nmoves; m++) {
+        struct move *move = &gather->work.move[m];
+        move->units /= gather->unit;
+        move->across = 1;
+        while (move->across < THREADS && move->across < move->units)
+            move->across *= 2;
+    }
+}
+
+static enum status run_jobs(struct copy_peers *peers, const struct copy_job *jobs, int njobs, int blocks, struct dev_queue *queue)
+{
+    struct gather gather;
+    int64_t bytes = 0;
+    gather.work.meeting = peers->meeting;
+    gather.work.nmoves = 0;
+    gather.unit = 0;
+    for (int i = 0; i < njobs; i++) {
+        struct copy_job merged = copy_rows_merge(jobs[i]);
+        TRY(move_split(&merged, THREADS, take, &gather));
+        bytes += jobs[i].n[0] * jobs[i].n[1] * jobs[i].n[2] * (int64_t)jobs[i].row_bytes;
+    }
+    if (gather.work.nmoves > 0)
+        same_unit(&gather);
+    int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
+    cudaStream_t stream = dev_cuda_stream(queue);
+    switch (gather.unit) {
+    case 16: push_kernel<uint4><<<grid, THREADS, 0, stream>>>(gather.work); break;
+    case 8: push_kernel<uint2><<<grid, THREADS, 0, stream>>>(gather.work); break;
+    case 4: push_kernel<uint32_t><<<grid, THREADS, 0, stream>>>(gather.work); break;
+    case 2: push_kernel<uint16_t><<<grid, THREADS, 0, stream>>>(gather.work); break;
+    default: push_kernel<uint8_t><<<grid, THREADS, 0, stream>>>(gather.work); break;
+    }
+    return dev_cuda_launched("the exchange between GPUs");
+}
+
+static enum status run_sum(struct copy_peers *peers, const struct copy_sum *job, int blocks, struct dev_queue *queue)
+{
+    struct sum sum = {};
+    TRY(sum_fill(job, &sum));
+    int64_t bytes = (int64_t)sum.rows.nrows * job->elems * dtype_bytes(job->dtype) * job->copies;
+    int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
+    pull_sum_kernel<<<grid, THREADS, 0, dev_cuda_stream(queue)>>>(peers->meeting, sum);
+    return dev_cuda_launched("the sum of copies between GPUs");
+}
+
+enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs, int njobs, const struct copy_sum *sums, int nsums,
+                           int blocks, struct dev_queue *queue)
+{
+    if (blocks < 0 || blocks > COPY_PEERS_BLOCKS)
+        return FAIL(STATUS_USAGE, "%d blocks; at most %d", blocks, COPY_PEERS_BLOCKS);
+    if (njobs > 0)
+        TRY(run_jobs(peers, jobs, njobs, blocks, queue));
+    for (int i = 0; i < nsums; i++)
+        TRY(run_sum(peers, &sums[i], blocks, queue));
+    return STATUS_OK;
+}
+
+__global__ void meet_kernel(const __grid_constant__ struct meeting meeting)
+{
+    const uint32_t number = meeting.count[0] + 1;
+    meet(meeting, number);
+    if (threadIdx.x == 0)
+        meeting.count[0] = number;
+}
+
+enum status copy_peers_meet(struct copy_peers *peers, struct dev_queue *queue)
+{
+    meet_kernel<<<1, COPY_PEERS_RANKS, 0, dev_cuda_stream(queue)>>>(peers->meeting);
+    return dev_cuda_launched("a meeting of GPUs");
+}
+
+size_t copy_peers_flag_bytes(int size)
+{
+    return (size_t)size * COPY_PEERS_BLOCKS * sizeof(uint32_t);
+}
+
+enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *flags, int64_t limit_us, struct copy_peers **out)
+{
+    void *count = NULL, *late = NULL;
+    if (size > COPY_PEERS_RANKS)
+        return FAIL(STATUS_UNSUPPORTED, "%d ranks exchange through each other's memory; at most %d can", size, COPY_PEERS_RANKS);
+    struct copy_peers *peers = (struct copy_peers *)calloc(1, sizeof *peers);
+    if (peers == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for an exchange");
+    enum status status = dev_alloc(dev, COPY_PEERS_BLOCKS * sizeof(uint32_t), "counts of an exchange", &count);
+    if (status == STATUS_OK)
+        status = dev_cuda_status(cudaHostAlloc(&late, sizeof(int32_t), cudaHostAllocMapped), "a flag of an exchange");
+    if (status != STATUS_OK) {
+        dev_free(dev, count);
+        free(peers);
+        return status;
+    }
+    peers->dev = dev;
+    peers->late = (int32_t *)late;
+    *peers->late = -1;
+    for (int r = 0; r < size; r++)
+        peers->meeting.flags[r] = (uint32_t *)flags[r];
+    peers->meeting.count = (uint32_t *)count;
+    peers->meeting.late = peers->late;
+    peers->meeting.limit_ns = (uint64_t)limit_us * 1000;
+    peers->meeting.rank = rank;
+    peers->meeting.size = size;
+    *out = peers;
+    return STATUS_OK;
+}
+
+void copy_peers_close(struct copy_peers *peers)
+{
+    if (peers == NULL)
+        return;
+    cudaFreeHost(peers->late);
+    dev_free(peers->dev, peers->meeting.count);
+    free(peers);
+}
+
+int copy_peers_late(const struct copy_peers *peers)
+{
+    return *(volatile const int32_t *)peers->late;
+}

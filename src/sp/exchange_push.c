@@ -1,0 +1,212 @@
+/* sp/exchange_push.c -- on GPUs: one launch moves all tensors of a call between the ranks' memories, layout included.
+ *
+ * push: every rank stores its blocks where its peers want them. pull: every rank fetches its blocks from where its peers have them.
+ * The barriers before and after are part of the launch (kernels/copy_peers.h). Copies of a replicated head are fetched and summed
+ * in fp32 in rank order by their receiver in either. Peers come in the order rank + 1, rank + 2, ..., so that no link is everybody's
+ * first; the own block, which crosses none, comes last.
+ */
+#include "sp/exchange_direct_jobs.h"
+
+#include "base/mem.h"
+#include "base/range.h"
+#include "kernels/copy_peers.h"
+
+#include <stdlib.h>
+
+enum { LIMIT_US = 10 * 1000 * 1000 };
+
+struct push {
+    struct exchange_shape shape;
+    struct comm *group;
+    struct dev *dev;
+    int rank, size;
+    bool pull;
+    struct window *flags;
+    struct copy_peers *peers;
+    struct direct_memory memory;
+    struct copy_job *jobs; /* [size * EXCHANGE_TENSORS_MAX] */
+    const void **copies;   /* [size] */
+    struct dev_event *mark[2];
+    bool marked;
+};
+
+static struct verdict push_supports(const struct exchange_shape *shape, const struct comm *group)
+{
+    if (group != NULL && dev_kind_of(comm_dev(group)) != DEV_CUDA)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange is between GPUs, the ranks are on the %s",
+                          dev_kind_name(dev_kind_of(comm_dev(group))));
+    if ((unsigned)shape->dtype >= DTYPE_COUNT || shape->batch < 1 || shape->seq_local < 0 || shape->row_elems_max < 1)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "batch %lld, %lld local tokens, rows of %lld elements",
+                          (long long)shape->batch, (long long)shape->seq_local, (long long)shape->row_elems_max);
+    if (group != NULL && comm_size(group) > COPY_PEERS_RANKS)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "%d ranks; at most %d", comm_size(group), COPY_PEERS_RANKS);
+    return group != NULL ? window_verdict(group) : VERDICT_YES;
+}
+
+static void push_destroy(void *state)
+{
+    struct push *push = state;
+    if (push == NULL)
+        return;
+    copy_peers_close(push->peers);
+    direct_memory_destroy(&push->memory);
+    window_destroy(push->flags);
+    for (int m = 0; m < 2; m++)
+        dev_event_destroy(push->mark[m]);
+    free(push->copies);
+    free(push->jobs);
+    free(push);
+}
+
+/* What can fail on this rank alone. *out is set, half-built too. */
+static enum status prepare(const struct exchange_shape *shape, struct comm *group, bool pull, struct push **out)
+{
+    struct push *push = NULL;
+    TRY(mem_alloc(sizeof *push, "an exchange", (void **)&push));
+    *out = push;
+    push->shape = *shape;
+    push->group = push->memory.group = group;
+    push->dev = comm_dev(group);
+    push->rank = comm_rank(group);
+    push->size = comm_size(group);
+    push->pull = pull;
+    for (int m = 0; m < 2; m++)
+        TRY(dev_event_create(push->dev, &push->mark[m]));
+    size_t size = (size_t)push->size;
+    TRY(mem_alloc(size * EXCHANGE_TENSORS_MAX * sizeof *push->jobs, "jobs of an exchange", (void **)&push->jobs));
+    return mem_alloc(size * sizeof *push->copies, "copies of a head", (void **)&push->copies);
+}
+
+static enum status open_peers(struct push *push)
+{
+    void *flags[COPY_PEERS_RANKS];
+    for (int r = 0; r < push->size; r++)
+        flags[r] = window_peer(push->flags, r);
+    return copy_peers_open(push->dev, push->rank, push->size, flags, LIMIT_US, &push->peers);
+}
+
+static enum status create(const struct exchange_shape *shape, struct comm *group, bool pull, void **state)
+{
+    struct push *push = NULL;
+    enum status status;
+    struct verdict verdict = push_supports(shape, group);
+    if (!verdict_ok(&verdict))
+        return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
+    TRY_OUT(exchange_agree(group, prepare(shape, group, pull, &push)));
+    TRY_OUT(window_create(group, copy_peers_flag_bytes(push->size), "flags of an exchange", &push->flags));
+    TRY_OUT(exchange_agree(group, open_peers(push)));
+    *state = push;
+    return STATUS_OK;
+out:
+    push_destroy(push);
+    return status;
+}
+
+static enum status push_create(const struct exchange_shape *shape, struct comm *group, void **state)
+{
+    return create(shape, group, false, state);
+}
+
+static enum status pull_create(const struct exchange_shape *shape, struct comm *group, void **state)
+{
+    return create(shape, group, true, state);
+}
+
+static enum status push_alloc(void *state, size_t bytes, const char *what, void **out)
+{
+    return direct_memory_alloc(&((struct push *)state)->memory, bytes, what, out);
+}
+
+static void push_free(void *state, void *memory)
+{
+    direct_memory_free(&((struct push *)state)->memory, memory);
+}
+
+static int64_t push_staging(const void *state)
+{
+    (void)state;
+    return 0;
+}
+
+/* Starting with the head this rank holds: ranks begin at different ones. */
+static enum status pull_sums(const struct push *push, const struct direct_call *call, struct dev_queue *queue)
+{
+    for (int i = 0; i < call->n; i++) {
+        const struct exchange_tensor *tensor = &call->tensors[i];
+        int own = exchange_first_head(tensor->heads, push->size, push->rank);
+        if (!direct_merges(call, i) || !direct_moves(call, i))
+            continue;
+        for (int h = 0; h < tensor->heads; h++) {
+            struct copy_sum sum;
+            direct_sum(call, i, (own + h) % tensor->heads, push->copies, &sum);
+            TRY(copy_peers_run(push->peers, NULL, 0, &sum, 1, 0, queue));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status move(const struct push *push, const struct direct_call *call, struct dev_queue *queue)
+{
+    int n = 0;
+    for (int step = 1; step <= push->size; step++) {
+        int p = (push->rank + step) % push->size;
+        n += push->pull ? direct_pull_jobs(call, p, push->jobs + n) : direct_push_jobs(call, p, push->jobs + n);
+    }
+    if (n > 0)
+        TRY(copy_peers_run(push->peers, push->jobs, n, NULL, 0, 0, queue));
+    return pull_sums(push, call, queue);
+}
+
+static enum status push_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
+                            int n, struct dev_queue *queue)
+{
+    struct push *push = state;
+    struct direct_call call = {&push->shape, &push->memory, push->rank, push->size, direction, tensors, n};
+    TRY(direct_check(&call));
+    if (copy_peers_late(push->peers) >= 0) {
+        int late = comm_job_rank(push->group, copy_peers_late(push->peers));
+        return status_rank(FAIL(STATUS_TIMEOUT, "rank %d did not come to the exchange", late), late);
+    }
+    TRY(dev_event_record(push->mark[0], queue));
+    TRY(RANGE("transfer", move(push, &call, queue)));
+    push->marked = true;
+    return dev_event_record(push->mark[1], queue);
+}
+
+static void push_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us)
+{
+    const struct push *push = state;
+    *pack_us = *transfer_us = *unpack_us = 0;
+    if (push->marked && dev_event_us(push->mark[0], push->mark[1], transfer_us) != STATUS_OK)
+        *transfer_us = 0;
+}
+
+const struct exchange exchange_push = {
+    .name = "push",
+    .dev = DEV_CUDA,
+    .tensors_together = 3,
+    .about = "one launch stores all blocks where the peers want them",
+    .supports = push_supports,
+    .create = push_create,
+    .destroy = push_destroy,
+    .alloc = push_alloc,
+    .free = push_free,
+    .staging_bytes = push_staging,
+    .run = push_run,
+    .phases = push_phases,
+};
+
+const struct exchange exchange_pull = {
+    .name = "pull",
+    .dev = DEV_CUDA,
+    .tensors_together = 3,
+    .about = "one launch fetches all blocks from where the peers have them",
+    .supports = push_supports,
+    .create = pull_create,
+    .destroy = push_destroy,
+    .alloc = push_alloc,
+    .free = push_free,
+    .staging_bytes = push_staging,
+    .run = push_run,
+    .phases = push_phases,
+};

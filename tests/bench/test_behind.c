@@ -1,0 +1,107 @@
+/* tests/bench/test_behind.c -- checks and rows on a device whose memory the host cannot read, and that counts as running behind it. */
+#include "bench/bench_test.h"
+#include "bench/check_parts.h"
+#include "bench/odd_device.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void *const no_arg = NULL;
+
+static enum status odd_open(const struct launch *launch, struct bench_env *env, struct boot **boot)
+{
+    memset(env, 0, sizeof *env);
+    TRY(boot_open(launch, INT64_MAX, boot));
+    env->dev = odd_device();
+    env->usable_cpus = 1;
+    return comm_open(*boot, env->dev, "ucx", NULL, &env->world);
+}
+
+static int check_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct boot *boot = NULL;
+    struct tally tally = {0};
+    (void)arg;
+    RANK_TRY(odd_open(launch, &env, &boot));
+    RANK_TRY(check_collectives(env.world, 1, &tally));
+    if (tally.wrong)
+        fprintf(stderr, "%s\n", tally.why);
+    RANK_CHECK(!tally.wrong && tally.cases > 50);
+    comm_close(env.world);
+    boot_close(boot);
+    return 0;
+}
+
+enum { CASES = 7 };
+
+static void cases_make(int world, struct bench_case cases[CASES])
+{
+    static const char *const ops[CASES] = {"alltoall", "allgather", "sendrecv", "alltoall",
+                                           "memcpy",   "allreduce", "alltoall"};
+    for (int i = 0; i < CASES; i++) {
+        cases[i] = bench_test_case(i == 4 ? "link" : "collective", world, world);
+        snprintf(cases[i].op, sizeof cases[i].op, "%s", ops[i]);
+        cases[i].timing = i == 3 ? BENCH_LOOP : i == 6 ? BENCH_GRAPH : BENCH_STREAM;
+        cases[i].buffers = i == 0 ? BENCH_COLD : BENCH_HOT;
+        cases[i].bytes = i == 0 ? 300000 : 4096;
+    }
+}
+
+static int row_check(const struct sample *s, int i)
+{
+    if (i == 5 || i == 6) { /* sums go through the host; this device keeps no graphs */
+        RANK_CHECK(s->outcome == SAMPLE_WAIVED && s->rule == RULE_ABSENT);
+        return 0;
+    }
+    if (s->outcome != SAMPLE_OK)
+        fprintf(stderr, "%s %s: %s\n", s->key.subject, s->key.op, s->why);
+    RANK_CHECK(s->outcome == SAMPLE_OK && s->verified && s->n >= 10);
+    for (int k = 0; k < s->n; k++)
+        RANK_CHECK(isfinite(s->times_us[k]) && s->times_us[k] > 0);
+    RANK_CHECK(strstr(s->conditions, "\"state\"") == NULL); /* what the CPUs do meanwhile is not in the times */
+    return 0;
+}
+
+static int rows_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct boot *boot = NULL;
+    struct bench_case cases[CASES];
+    struct sample samples[CASES];
+    struct bench_options options = bench_test_options();
+    (void)arg;
+    RANK_TRY(odd_open(launch, &env, &boot));
+    cases_make(launch->size, cases);
+    RANK_TRY(bench_run(&env, cases, CASES, &options, samples));
+    for (int i = 0; i < CASES && launch->rank == 0; i++) {
+        int failed = row_check(&samples[i], i);
+        if (failed)
+            return failed;
+        sample_free(&samples[i]);
+    }
+    comm_close(env.world);
+    boot_close(boot);
+    return 0;
+}
+
+static void collectives_are_checked(void **state)
+{
+    (void)state;
+    ranks_pass(3, check_on, no_arg);
+}
+
+static void rows_are_timed(void **state)
+{
+    (void)state;
+    ranks_pass(2, rows_on, no_arg);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_are_checked),
+        cmocka_unit_test(rows_are_timed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
