@@ -58,7 +58,11 @@ static void stand_ins_on_the_cpu(void **state)
     assert_null(target_stand_in(accelerate, "flash_attention_2", DEV_CPU));
     assert_null(target_stand_in(accelerate, "flash_attention_3", DEV_CPU));
     assert_null(target_stand_in(accelerate, "eager", DEV_CPU));
+#if SPTUNE_CUDNN
+    assert_string_equal(target_stand_in(accelerate, "sdpa", DEV_CUDA), "cudnn");
+#else
     assert_null(target_stand_in(accelerate, "sdpa", DEV_CUDA));
+#endif
     assert_string_equal(target_stand_in(sptune, "cpu", DEV_CPU), "cpu");
     assert_string_equal(target_class(accelerate, "cpu"), "sdpa");
     assert_string_equal(target_class(accelerate, "flash_attention_3"), "flash_attention_3");
