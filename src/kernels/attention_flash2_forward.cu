@@ -196,7 +196,7 @@ template <typename T, int D, int MT, int WARPS, int BN> struct forward {
                 float inverse = total == 0 ? 0.0f : 1.0f / total;
                 int at = warp_row + 16 * t + 8 * r + lane / 4;
                 if (lane % 4 == 0 && row + at < valid)
-                    lse[row + at] = max[t][r] == -INFINITY ? -INFINITY : max[t][r] * scale + __logf(total);
+                    lse[row + at] = max[t][r] == -INFINITY ? -INFINITY : max[t][r] * scale + logf(total);
 #pragma unroll
                 for (int n = 0; n < D / 8; n++)
                     *(uint32_t *)(q_tile + at * D * 2 + flash2_swizzle(D / 8, at, n) * 16 + lane % 4 * 4) =
