@@ -29,15 +29,19 @@ struct flash2_call {
     struct flash2_order order;
     int64_t q_tiles; /* per head, over all segments */
     /* backward, device memory; [batch * heads][seq_q] unless said */
-    float *delta;     /* rowsum(dO * O) */
-    float *lse2;      /* LSE * log2(e), +inf where the row sees no key */
-    float *dq_sum;    /* [batch * heads][parts][q_tiles] tiles in the order of the threads that add to them */
-    uint32_t *turn;   /* [batch * heads][parts][q_tiles]: key blocks added so far */
-    uint32_t *ticket; /* blocks started so far */
+    float *delta;             /* rowsum(dO * O) */
+    float *lse2;              /* LSE * log2(e), +inf where the row sees no key */
+    float *dq_sum;            /* [batch * heads][parts][q_tiles] tiles in the order of the threads that add to them */
+    uint32_t *turn;           /* [batch * heads][parts][q_tiles]: key blocks added so far */
+    uint32_t *ticket;         /* blocks started so far */
+    int32_t splits;           /* blocks that share the query heads of a kv head */
+    float *dk_part, *dv_part; /* splits > 1: [splits][tokens of all batch items][kv_heads][head_dim] */
 };
 
 struct flash2_tiles flash2_forward_tiles(int head_dim);
-struct flash2_tiles flash2_backward_tiles(int head_dim);
+/* roomy: a block can have FLASH2_ROOMY bytes of shared memory. It changes the key tile alone, not the workspace. */
+enum { FLASH2_ROOMY = 208 * 1024 };
+struct flash2_tiles flash2_backward_tiles(int head_dim, bool roomy);
 
 /* The launchers: shape and pointers were checked. order.tiles and units are set, the section by them. */
 enum status flash2_launch_forward(int head_dim, enum dtype dtype, const struct flash2_call *call,
@@ -47,6 +51,11 @@ enum status flash2_launch_backward(int head_dim, enum dtype dtype, const struct 
 /* count entries to device memory, through the arguments of launches: nothing of the host's is read later. */
 enum status flash2_launch_entries(const struct flash2_entry *entries, int count, struct flash2_entry *out,
                                   struct dev_queue *queue);
+
+enum status flash2_shared_most(struct dev_queue *queue, int *out_bytes);
+/* Lets a kernel use this much shared memory per block; STATUS_UNSUPPORTED where the GPU has less (99 KiB on 8.6 and 8.9). */
+enum status flash2_shared_memory(const void *kernel, int bytes, const char *pass, int head_dim,
+                                 struct dev_queue *queue);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,8 @@
 /* kernels/attention_flash2_backward.cu -- dQ, dK, dV in one pass over the pairs, the same bits every time, memory O(S).
  *
  * A block owns KEYS keys of one kv head, holds their dK and dV in registers and walks the query tiles that see them, for each
- * tile the query heads of the group: their sum is made in fp32 in this order. Each of its warps owns 16 keys:
+ * tile the query heads of the group: their sum is made in fp32 in this order. Where key tiles are few, `splits` blocks share the
+ * heads, and their parts are added in order afterwards. Each of its warps owns 16 keys:
  *
  *   S' = K Q', P' = exp2(S' * scale2 - lse2), dV += P' dO, dP' = V dO', dS' = P' * (dP' - D), dK += dS' Q      (' transposed)
  *
@@ -224,8 +225,7 @@ struct walk {
 };
 
 template <typename T, int D, int H, int QUERIES, int WARPS, int DOWN>
-__global__ void __launch_bounds__(WARPS * 32, WARPS == 4 && D <= 64 ? 2 : 1)
-    backward_kernel(const __grid_constant__ struct flash2_call call)
+__global__ void __launch_bounds__(WARPS * 32, 1) backward_kernel(const __grid_constant__ struct flash2_call call)
 {
     using part = backward<T, D, H, QUERIES, WARPS, DOWN>;
     constexpr int THREADS = part::THREADS, KEYS = part::KEYS;
@@ -238,12 +238,14 @@ __global__ void __launch_bounds__(WARPS * 32, WARPS == 4 && D <= 64 ? 2 : 1)
         ticket = atomicAdd(call.ticket, 1u);
     __syncthreads();
     struct flash2_work work = flash2_work_at(&call.order, ticket);
-    int columns = (int)(work.unit % part::PARTS) * H, kv = (int)(work.unit / part::PARTS % call.kv_heads);
-    struct flash2_segment segment = segment_find(call, work.unit / part::PARTS / call.kv_heads, work.tile, false);
+    int columns = (int)(work.unit % part::PARTS) * H, split = (int)(work.unit / part::PARTS % call.splits);
+    int64_t kv_unit = work.unit / part::PARTS / call.splits;
+    int kv = (int)(kv_unit % call.kv_heads);
+    struct flash2_segment segment = segment_find(call, kv_unit / call.kv_heads, work.tile, false);
     const struct flash2_mask &mask = segment.mask;
     int64_t q_token = segment.batch * call.seq_q + segment.q_token, k_token = segment.batch * call.seq_k + segment.k_token;
-    int head_first = max(0, min(kv * call.group - call.group_first, call.heads));
-    int head_end = max(0, min(kv * call.group - call.group_first + call.group, call.heads));
+    struct flash2_heads heads = flash2_heads_of(kv, split, call.splits, call.group, call.group_first, call.heads);
+    int head_first = heads.first, head_end = heads.end;
     struct flash2_blocks tiles = flash2_query_blocks(&mask, segment.tile, KEYS, QUERIES);
     int key = segment.tile * KEYS;
     float scale2 = call.scale * LOG2E;
@@ -363,7 +365,12 @@ __global__ void __launch_bounds__(WARPS * 32, WARPS == 4 && D <= 64 ? 2 : 1)
     int j = key + warp * 16 + lane / 4;
     int64_t k_at = k_token * call.k_stride + (int64_t)kv * D + columns + lane % 4 * 2;
     int64_t v_at = k_token * call.v_stride + (int64_t)kv * D + columns + lane % 4 * 2;
-    if (call.dkv_fp32) {
+    if (call.splits > 1) {
+        int64_t stride = (int64_t)call.kv_heads * D;
+        int64_t at = (split * ((int64_t)call.batch * call.seq_k) + k_token) * stride + (int64_t)kv * D + columns + lane % 4 * 2;
+        part::store(mine.dk, call.scale, call.dk_part + at, stride, j, mask.seq_k, false);
+        part::store(mine.dv, 1.0f, call.dv_part + at, stride, j, mask.seq_k, false);
+    } else if (call.dkv_fp32) {
         part::store(mine.dk, call.scale, (float *)call.dk + k_at, call.k_stride, j, mask.seq_k, call.dkv_accumulate);
         part::store(mine.dv, 1.0f, (float *)call.dv + v_at, call.v_stride, j, mask.seq_k, call.dkv_accumulate);
     } else {
@@ -398,6 +405,29 @@ template <typename T, int D> __global__ void __launch_bounds__(256) delta_kernel
             call.delta[row] = sum;
             call.lse2[row] = lse == -INFINITY ? INFINITY : lse * LOG2E;
         }
+    }
+}
+
+/* dK (blockIdx.y 0) or dV from the parts that splits of a group made, in their order. */
+template <typename T> __global__ void __launch_bounds__(256) parts_kernel(const __grid_constant__ struct flash2_call call, int dim)
+{
+    int64_t width = (int64_t)call.kv_heads * dim, n = (int64_t)call.batch * call.seq_k * width;
+    const float *from = blockIdx.y == 0 ? call.dk_part : call.dv_part;
+    int64_t stride = blockIdx.y == 0 ? call.k_stride : call.v_stride;
+    void *out = blockIdx.y == 0 ? call.dk : call.dv;
+    for (int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) * 4; i < n; i += (int64_t)gridDim.x * 1024) {
+        int64_t to = i / width * stride + i % width;
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f), old = sum;
+        if (call.dkv_accumulate)
+            old = *(const float4 *)((const float *)out + to);
+        for (int split = 0; split < call.splits; split++) {
+            float4 x = *(const float4 *)(from + split * n + i);
+            sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+        }
+        if (call.dkv_fp32)
+            *(float4 *)((float *)out + to) = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
+        else
+            *(uint2 *)((T *)out + to) = make_uint2(pair(sum.x, sum.y, T()), pair(sum.z, sum.w, T()));
     }
 }
 
@@ -437,9 +467,7 @@ enum status backward_launch(const struct flash2_call *call, struct dev_queue *qu
     int64_t tiles = (int64_t)call->batch * call->heads * part::PARTS * call->q_tiles;
     int64_t blocks = call->order.tiles * call->order.units, most = (int64_t)dev_cuda_sms(dev_queue_dev(queue)) * 64;
     auto kernel = backward_kernel<T, D, H, QUERIES, WARPS, DOWN>;
-    TRY(dev_cuda_status(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, part::SHARED_BYTES),
-        "shared memory of flash2's backward kernel"));
+    TRY(flash2_shared_memory((const void *)kernel, part::SHARED_BYTES, "backward pass", D, queue));
     if (rows > 0) {
         delta_kernel<T, D><<<(unsigned)((rows + 7) / 8 < most ? (rows + 7) / 8 : most), 256, 0, stream>>>(*call);
         TRY(dev_cuda_launched("flash2's pass before the backward kernel"));
@@ -447,6 +475,10 @@ enum status backward_launch(const struct flash2_call *call, struct dev_queue *qu
     if (blocks > 0) {
         kernel<<<(unsigned)blocks, WARPS * 32, part::SHARED_BYTES, stream>>>(*call);
         TRY(dev_cuda_launched("flash2's backward kernel"));
+    }
+    if (call->splits > 1 && call->batch * call->seq_k > 0) {
+        parts_kernel<T><<<dim3((unsigned)(most / 8), 2), 256, 0, stream>>>(*call, D);
+        TRY(dev_cuda_launched("flash2's sum over a group"));
     }
     if (tiles > 0) {
         dq_kernel<T, D, H, QUERIES, WARPS, DOWN><<<(unsigned)tiles, WARPS * 32, 0, stream>>>(*call);
@@ -457,19 +489,24 @@ enum status backward_launch(const struct flash2_call *call, struct dev_queue *qu
 
 template <typename T> enum status launch(int head_dim, const struct flash2_call *call, struct dev_queue *queue)
 {
+    int shared_bytes = 0;
     switch (head_dim) {
     case 64: return backward_launch<T, 64, 64, 64, 8, 2>(call, queue);
     case 96: return backward_launch<T, 96, 96, 64, 8, 4>(call, queue);
     case 128: return backward_launch<T, 128, 128, 64, 8, 2>(call, queue);
-    default: return backward_launch<T, 256, 128, 32, 4, 1>(call, queue);
+    default:
+        TRY(flash2_shared_most(queue, &shared_bytes));
+        return shared_bytes >= FLASH2_ROOMY ? backward_launch<T, 256, 128, 32, 8, 2>(call, queue)
+                                            : backward_launch<T, 256, 128, 32, 4, 1>(call, queue);
     }
 }
 
 } // namespace
 
-struct flash2_tiles flash2_backward_tiles(int head_dim)
+struct flash2_tiles flash2_backward_tiles(int head_dim, bool roomy)
 {
-    struct flash2_tiles tiles = {head_dim == 256 ? 32 : 64, head_dim == 256 ? 64 : 128, head_dim == 256 ? 128 : head_dim};
+    struct flash2_tiles tiles = {head_dim == 256 ? 32 : 64, head_dim == 256 && !roomy ? 64 : 128,
+                                 head_dim == 256 ? 128 : head_dim};
     return tiles;
 }
 

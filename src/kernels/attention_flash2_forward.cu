@@ -196,7 +196,7 @@ template <typename T, int D, int MT, int WARPS, int BN> struct forward {
                 float inverse = total == 0 ? 0.0f : 1.0f / total;
                 int at = warp_row + 16 * t + 8 * r + lane / 4;
                 if (lane % 4 == 0 && row + at < valid)
-                    lse[row + at] = max[t][r] == -INFINITY ? -INFINITY : max[t][r] * scale + __logf(total);
+                    lse[row + at] = max[t][r] == -INFINITY ? -INFINITY : max[t][r] * scale + logf(total);
 #pragma unroll
                 for (int n = 0; n < D / 8; n++)
                     *(uint32_t *)(q_tile + at * D * 2 + flash2_swizzle(D / 8, at, n) * 16 + lane % 4 * 4) =
@@ -277,19 +277,22 @@ enum status forward_launch(const struct flash2_call *call, struct dev_queue *que
     constexpr int BYTES = forward<T, D, MT, WARPS, BN>::SHARED_BYTES;
     auto kernel = forward_kernel<T, D, MT, WARPS, BN, BLOCKS>;
     int64_t blocks = call->order.tiles * call->order.units;
-    TRY(dev_cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES),
-                        "shared memory of flash2's forward kernel"));
+    TRY(flash2_shared_memory((const void *)kernel, BYTES, "forward pass", D, queue));
     kernel<<<(unsigned)blocks, WARPS * 32, BYTES, dev_cuda_stream(queue)>>>(*call);
     return dev_cuda_launched("flash2's forward kernel");
 }
 
 template <typename T> enum status launch(int head_dim, const struct flash2_call *call, struct dev_queue *queue)
 {
+    int shared_bytes = 0;
     switch (head_dim) {
     case 64: return forward_launch<T, 64, 2, 4, 64, 3>(call, queue);
     case 96: return forward_launch<T, 96, 2, 4, 64, 2>(call, queue);
     case 128: return forward_launch<T, 128, 2, 4, 64, 2>(call, queue);
-    default: return forward_launch<T, 256, 1, 8, 32, 1>(call, queue);
+    default:
+        TRY(flash2_shared_most(queue, &shared_bytes));
+        return shared_bytes >= FLASH2_ROOMY ? forward_launch<T, 256, 1, 8, 64, 1>(call, queue)
+                                            : forward_launch<T, 256, 1, 8, 32, 1>(call, queue);
     }
 }
 
@@ -297,7 +300,7 @@ template <typename T> enum status launch(int head_dim, const struct flash2_call 
 
 struct flash2_tiles flash2_forward_tiles(int head_dim)
 {
-    struct flash2_tiles tiles = {128, head_dim == 256 ? 32 : 64, head_dim};
+    struct flash2_tiles tiles = {128, 64, head_dim}; /* nothing depends on the key tile here */
     return tiles;
 }
 
@@ -306,9 +309,11 @@ enum status flash2_launch_forward(int head_dim, enum dtype dtype, const struct f
     if (call->order.tiles * call->order.units == 0)
         return STATUS_OK;
     struct flash2_call sectioned = *call;
+    const struct dev *dev = dev_queue_dev(queue);
     int64_t unit_bytes = call->seq_k * 4 * head_dim * call->kv_heads / call->heads; /* a query head's share of K and V */
-    int64_t fit = (int64_t)(dev_cuda_l2_bytes(dev_queue_dev(queue)) / 2) / (unit_bytes > 0 ? unit_bytes : 1);
-    sectioned.order.section = fit < 1 ? 1 : fit;
+    int64_t fit = (int64_t)(dev_cuda_l2_bytes(dev) / 2) / (unit_bytes > 0 ? unit_bytes : 1);
+    int64_t fill = 8 * dev_cuda_sms(dev) / call->order.tiles + 1; /* four rounds of blocks: a section ends in its short tiles */
+    sectioned.order.section = flash2_section(call->order.units, fit > fill ? fit : fill);
     return dtype == DTYPE_BF16 ? launch<__nv_bfloat16>(head_dim, &sectioned, queue)
                                : launch<__half>(head_dim, &sectioned, queue);
 }

@@ -91,11 +91,32 @@ ATTENTION_INLINE bool flash2_all_seen(const struct flash2_mask *mask, int32_t i0
     return j1 <= mask->seq_k && j1 <= i0 + mask->end_shift && j0 >= i1 - 1 + mask->first_shift;
 }
 
+struct flash2_heads {
+    int32_t first, end;
+};
+
+/* Query heads of kv head `kv` that split `split` of `splits` sums; maybe none. */
+ATTENTION_INLINE struct flash2_heads flash2_heads_of(int kv, int split, int splits, int group, int group_first,
+                                                     int heads)
+{
+    int per = (group + splits - 1) / splits, base = kv * group - group_first;
+    int32_t first = base + flash2_min(split * per, group), end = base + flash2_min((split + 1) * per, group);
+    struct flash2_heads out = {flash2_min(flash2_max(first, 0), heads), flash2_min(flash2_max(end, 0), heads)};
+    return out;
+}
+
 /* Order of work: units (batch items times heads) in sections whose keys fit in L2 together; within a section tile by tile, so
  * that tiles of one length start together and the short ones come last. */
 struct flash2_order {
     int64_t tiles, units, section; /* tiles per unit, units, units per section (>= 1) */
 };
+
+/* Sections of at most `most` units (>= 1), as equal as can be. */
+ATTENTION_INLINE int64_t flash2_section(int64_t units, int64_t most)
+{
+    int64_t sections = (units + most - 1) / most;
+    return sections > 0 ? (units + sections - 1) / sections : 1;
+}
 
 struct flash2_work {
     int64_t tile, unit;

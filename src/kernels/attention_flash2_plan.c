@@ -1,7 +1,17 @@
 /* kernels/attention_flash2_plan.c -- tiles, packed documents and workspace of flash2. */
 #include "kernels/attention_flash2_plan.h"
+#include "base/dev_cuda.h"
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, BLOCKS_WANTED = 256 /* two for each multiprocessor of the larger GPUs */ };
+
+/* Fixed by the shape, as the order of sums is. Tiles as on a roomy GPU, so that the workspace does not depend on it. */
+static int splits_of(const struct attention_shape *shape, const struct flash2_plan *plan)
+{
+    enum { KEYS = 128 };
+    int64_t blocks = flash2_tiles_of(shape->seq_k, KEYS) * shape->batch * shape->kv_heads * plan->parts;
+    int64_t wanted = blocks > 0 ? (BLOCKS_WANTED + blocks - 1) / blocks : 1;
+    return (int)(wanted < shape->group ? wanted : shape->group);
+}
 
 static int64_t take(int64_t *at, int64_t bytes)
 {
@@ -36,6 +46,12 @@ struct flash2_plan flash2_plan_make(const struct attention_shape *shape, struct 
         plan.zeroed_bytes = at - plan.ticket_at;
         plan.delta_at = take(&at, rows * (int64_t)sizeof(float));
         plan.lse2_at = take(&at, rows * (int64_t)sizeof(float));
+        plan.splits = sums ? splits_of(shape, &plan) : 1;
+        int64_t part_bytes = plan.splits > 1 ? shape->batch * shape->seq_k * shape->kv_heads * shape->head_dim *
+                                                   plan.splits * (int64_t)sizeof(float)
+                                             : 0;
+        plan.dk_part_at = take(&at, part_bytes);
+        plan.dv_part_at = take(&at, part_bytes);
         plan.dq_sum_at = take(&at, (sums ? count : 0) * tiles.q * tiles.columns * (int64_t)sizeof(float));
     }
     plan.bytes = at;
@@ -97,7 +113,11 @@ struct flash2_call flash2_call_make(const struct attention_shape *shape, const s
     if (plan->entries > 0)
         call.entry = (const struct flash2_entry *)(workspace + plan->entry_at);
     if (backward) {
-        call.order = (struct flash2_order){plan->k_tiles, shape->batch * shape->kv_heads * plan->parts, 1};
+        call.order =
+            (struct flash2_order){plan->k_tiles, shape->batch * shape->kv_heads * plan->splits * plan->parts, 1};
+        call.splits = plan->splits;
+        call.dk_part = (float *)(workspace + plan->dk_part_at);
+        call.dv_part = (float *)(workspace + plan->dv_part_at);
         call.ticket = (uint32_t *)(workspace + plan->ticket_at);
         call.turn = (uint32_t *)(workspace + plan->turn_at);
         call.delta = (float *)(workspace + plan->delta_at);
@@ -105,4 +125,27 @@ struct flash2_call flash2_call_make(const struct attention_shape *shape, const s
         call.dq_sum = (float *)(workspace + plan->dq_sum_at);
     }
     return call;
+}
+
+enum status flash2_shared_most(struct dev_queue *queue, int *out_bytes)
+{
+    int index = dev_cuda_index(dev_queue_dev(queue));
+    return dev_cuda_status(cudaDeviceGetAttribute(out_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, index),
+                           "asking for the shared memory of a block");
+}
+
+enum status flash2_shared_memory(const void *kernel, int bytes, const char *pass, int head_dim, struct dev_queue *queue)
+{
+    int most = 0;
+    TRY(dev_cuda_status(
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, dev_cuda_index(dev_queue_dev(queue))),
+        "asking for the shared memory of a block"));
+    if (bytes > most)
+        return HINT(FAIL(STATUS_UNSUPPORTED,
+                         "flash2's %s for head_dim %d needs %d bytes of shared memory per block, this "
+                         "GPU has %d",
+                         pass, head_dim, bytes, most),
+                    "use another attention kernel");
+    return dev_cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                           "shared memory for flash2");
 }

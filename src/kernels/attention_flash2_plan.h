@@ -8,9 +8,10 @@ struct flash2_plan {
     struct flash2_tiles tiles;
     int entries;              /* packed: documents, two hidden segments, the end; 0 otherwise */
     int parts;                /* blocks that share one key tile's columns */
+    int splits;               /* blocks that share the query heads of a kv head: where there are few blocks */
     int64_t q_tiles, k_tiles; /* per head, over the segments of one batch item */
     /* workspace, bytes from its start */
-    int64_t entry_at, ticket_at, turn_at, zeroed_bytes, delta_at, lse2_at, dq_sum_at, bytes;
+    int64_t entry_at, ticket_at, turn_at, zeroed_bytes, delta_at, lse2_at, dq_sum_at, dk_part_at, dv_part_at, bytes;
 };
 
 /* tiles.columns divides head_dim. `sums`: the backward pass sums dQ in the workspace. */

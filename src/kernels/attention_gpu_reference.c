@@ -36,11 +36,11 @@ static size_t gpu_reference_workspace_bytes(const struct attention_shape *shape,
 static enum status prepare(const struct attention_shape *shape, const struct attention_args *args, bool backward,
                            struct dev_queue *queue, struct flash2_call *out)
 {
+    TRY(attention_args_check(shape, args, backward, gpu_reference_workspace_bytes(shape, backward, 1)));
     struct verdict verdict = gpu_reference_supports(shape);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     struct flash2_plan plan = plan_of(shape, backward);
-    TRY(attention_args_check(shape, args, backward, (size_t)plan.bytes));
     TRY(flash2_documents_place(shape, args, &plan, queue));
     *out = flash2_call_make(shape, args, &plan, backward);
     return STATUS_OK;

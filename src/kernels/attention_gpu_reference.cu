@@ -1,6 +1,6 @@
 /* kernels/attention_gpu_reference.cu -- attention in plain fp32 on the GPU: one block per row, no tiles, no tensor cores.
  *
- * Threads share out keys for the scores and columns for the sums; every sum runs in ascending order, so the bits are always the same.
+ * Threads share out keys for the scores and columns for the sums; every sum has one order, so the bits are always the same.
  * The backward pass makes its own LSE and mean of dP per row and reads neither o nor lse. Some 100 GFLOP/s: for checks.
  */
 #include "base/dev_cuda.h"

@@ -58,8 +58,9 @@ void fixture_on(struct dev_queue *queue);
 enum status fixture_forward(const struct attention *kernel, const struct inputs *in, struct outputs *out, int fill);
 enum status fixture_backward(const struct attention *kernel, const struct inputs *in, struct outputs *out, int fill);
 
-/* From now on also grant what a kernel that makes rowsum(dO * O) from the stored O cannot avoid: a rounding of O in dq and dk. */
-void fixture_stored_o(bool stored);
+/* From now on also grant what tensor cores cost: P and dS are rounded to the storage type, and rowsum(dO * O) is made from the
+ * stored O. Few large terms can be rounded worse than the plain computation happened to round them. */
+void fixture_rounds_terms(bool rounds);
 
 /* Outputs against the oracle by the rule of the project: error <= 2 * error of the plain computation in the same
  * precision + a few roundings of fp32; lanes between the heads untouched. Fails the test naming `label`. */

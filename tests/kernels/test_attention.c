@@ -29,6 +29,9 @@ static void every_kernel_file_is_in_the_table(void **state)
     while (attentions[rows] != NULL)
         rows++;
     assert_true(rows >= 2);
+#if !SPTUNE_CUDNN /* GPU kernels have their rows, but this build leaves some out */
+    rows = -1;
+#endif
     table_holds("src/kernels", "attention", "attention", "src/kernels/attention.c", rows);
 }
 
@@ -130,9 +133,12 @@ static void missing_arguments_are_refused(void **state)
             else
                 *outputs[missing] = NULL;
             snprintf(text, sizeof text, "no %s was given", names[missing]);
-            CHECK_FAILS(STATUS_USAGE, text, attentions[kernel]->backward(&shape, &args, NULL));
-            if (missing < 6)
-                CHECK_FAILS(STATUS_USAGE, text, attentions[kernel]->forward(&shape, &args, NULL));
+            for (int backward = missing < 6 ? 0 : 1; backward < 2; backward++) {
+                if (missing == 5 && attentions[kernel]->workspace_bytes(&shape, backward != 0, 1) == 0)
+                    continue; /* none is needed */
+                CHECK_FAILS(STATUS_USAGE, text, (backward != 0 ? attentions[kernel]->backward : attentions[kernel]->forward)(
+                                                    &shape, &args, NULL));
+            }
         }
     struct attention_args narrow = {any, any, any, any, any, any, any, any, any, false, true, any};
     CHECK_FAILS(STATUS_USAGE, "fp32", attention_find("cpu")->backward(&shape, &narrow, NULL));

@@ -147,6 +147,18 @@ static void work_comes_once_each(void **state)
             }
 }
 
+static void sections_are_equal(void **state)
+{
+    (void)state;
+    for (int64_t units = 0; units < 40; units++)
+        for (int64_t most = 1; most < 45; most++) {
+            int64_t section = flash2_section(units, most), sections = (units + most - 1) / most;
+            assert_in_range(section, 1, most);
+            assert_int_equal((units + section - 1) / section, sections);
+            assert_true(units == 0 || section - units / sections <= 1);
+        }
+}
+
 static void tiles_of_packed_documents_are_found(void **state)
 {
     (void)state;
@@ -188,6 +200,26 @@ static void tiles_of_packed_documents_are_found(void **state)
     }
 }
 
+static void splits_cover_every_head_once(void **state)
+{
+    (void)state;
+    for (int group = 1; group < 8; group++)
+        for (int first = 0; first < group; first++)
+            for (int heads = 1; heads < 20; heads++)
+                for (int splits = 1; splits <= group; splits++) {
+                    int kv_heads = (first + heads - 1) / group + 2, at = 0; /* the last kv head has no query head */
+                    for (int kv = 0; kv < kv_heads; kv++)
+                        for (int split = 0; split < splits; split++) {
+                            struct flash2_heads of = flash2_heads_of(kv, split, splits, group, first, heads);
+                            for (int head = of.first; head < of.end; head++) {
+                                assert_int_equal(head, at++);
+                                assert_int_equal((first + head) / group, kv);
+                            }
+                        }
+                    assert_int_equal(at, heads);
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,7 +227,9 @@ int main(void)
         cmocka_unit_test(swizzle_steps_by_xor),
         cmocka_unit_test(blocks_meet_where_pairs_are),
         cmocka_unit_test(far_positions_do_not_overflow),
+        cmocka_unit_test(splits_cover_every_head_once),
         cmocka_unit_test(work_comes_once_each),
+        cmocka_unit_test(sections_are_equal),
         cmocka_unit_test(tiles_of_packed_documents_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

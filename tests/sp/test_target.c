@@ -58,7 +58,9 @@ static void stand_ins_on_the_cpu(void **state)
     assert_null(target_stand_in(accelerate, "flash_attention_2", DEV_CPU));
     assert_null(target_stand_in(accelerate, "flash_attention_3", DEV_CPU));
     assert_null(target_stand_in(accelerate, "eager", DEV_CPU));
-#if !SPTUNE_CUDNN
+#if SPTUNE_CUDNN
+    assert_string_equal(target_stand_in(accelerate, "sdpa", DEV_CUDA), "cudnn");
+#else
     assert_null(target_stand_in(accelerate, "sdpa", DEV_CUDA));
 #endif
     assert_string_equal(accelerate->exchange(DEV_CUDA, &stands_in), "nccl-separate");
