@@ -315,6 +315,7 @@ static enum status read_all(const struct api *api, struct nvml_machine *out)
 
 /* Shared by asker and thread; the one that leaves last releases it. */
 struct job {
+    pthread_t thread; /* joined once it has told; left to itself when it does not */
     pthread_mutex_t lock;
     pthread_cond_t told;
     bool done, left;
@@ -354,16 +355,10 @@ static void *ask(void *arg)
 static int start_thread(struct job *job)
 {
     sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
     sigfillset(&all);
-    if (pthread_attr_init(&attributes) != 0)
-        return ENOMEM;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&thread, &attributes, ask, job);
+    int error = pthread_create(&job->thread, NULL, ask, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
     return error;
 }
 
@@ -389,7 +384,11 @@ static bool wait_for(struct job *job, int deadline_ms)
         error = pthread_cond_timedwait(&job->told, &job->lock, &until);
     bool done = job->done;
     job->left = !done;
+    if (!done) /* before it may release the job */
+        pthread_detach(job->thread);
     pthread_mutex_unlock(&job->lock);
+    if (done) /* so that nobody forks beside it, and what the loader keeps for it is released */
+        pthread_join(job->thread, NULL);
     return done;
 }
 
