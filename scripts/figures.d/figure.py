@@ -1,5 +1,6 @@
 """scripts/figures.d/figure.py -- one row of a figure: what was timed, its rounds, and the ratios that are made of them."""
 
+import os
 import statistics
 
 import paired
@@ -20,6 +21,20 @@ def of_row(row, field):
 
 def mib(count):
     return f"{count / 1024:,.0f} KiB" if count < 1 << 20 else f"{count / (1 << 20):,.1f} MiB"
+
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def told(words):
+    """A command as the file tells it: a program by its name, a file of ours by its place here, whatever machine it ran on."""
+    out = []
+    for word in map(str, words):
+        if os.path.isabs(word):
+            ours = os.path.commonpath([REPOSITORY, word]) == REPOSITORY
+            word = os.path.relpath(word, REPOSITORY) if ours else os.path.basename(word)
+        out.append(word)
+    return " ".join(out)
 
 
 class Row:
@@ -56,8 +71,8 @@ class Row:
             "ranks": self.ranks,
             "threads": self.threads,
             **self.values,
-            "command": " ".join(map(str, self.command)),
-            "peer_command": " ".join(map(str, self.peer_command)),
+            "command": told(self.command),
+            "peer_command": told(self.peer_command),
             "ratios": [
                 {"name": n, "value": e[0], "ci95": [e[1], e[2]], "target": t, "verdict": paired.verdict(e, t)}
                 for n, e, t in self.ratios

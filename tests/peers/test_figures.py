@@ -120,6 +120,14 @@ def document():
 
 
 class Files(unittest.TestCase):
+    def test_a_command_names_no_machine(self):
+        script = os.path.join(figure.REPOSITORY, "scripts", "peers", "attention_torch.py")
+        words = ["/opt/some/venv/bin/python3", script, "--threads", 4, "/tmp/built/alltoall_mpi"]
+        self.assertEqual(figure.told(words), "python3 scripts/peers/attention_torch.py --threads 4 alltoall_mpi")
+        row = figure.Row("S=1", [{"order": ["a"], "samples": {"a_us": [1.0]}}], threads=1, ranks=2)
+        row.peer_command = words
+        self.assertEqual(row.document()["peer_command"], figure.told(words))
+
     def test_a_label_of_some_rounds_only(self):
         taken = [{"order": ["x"], "samples": {"a_us": [1.0], "a_GBps": [2.0]}}, {"order": ["x"], "samples": {"a_us": [3.0]}}]
         row = figure.Row("S=1", taken, threads=1, ranks=2)
