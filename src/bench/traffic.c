@@ -11,6 +11,7 @@
 #include "bench/group.h"
 #include "bench/mirror.h"
 #include "comm/window.h"
+#include "kernels/copy_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static bool has_peers(const struct traffic *t)
     return t->parts > 1 || t->kind == TRAFFIC_PEERS;
 }
 
-/* Bytes from traffic_at(i) to traffic_at(i + 1) are part i. */
+/* Bytes from part_at(i) to part_at(i + 1) are part i. */
 static int64_t part_at(const struct traffic *t, int i)
 {
     return i == t->parts ? t->bytes : t->bytes / LINE * i / t->parts * LINE;
@@ -157,7 +158,7 @@ static void slice_copy(void *arg, int64_t slice, int thread)
     int64_t end = slice == s->n - 1 ? s->bytes : s->bytes / LINE * (slice + 1) / s->n * LINE;
     (void)thread;
     if (s->store == TRAFFIC_STREAMING)
-        traffic_copy_streaming(s->dst + first, s->src + first, (size_t)(end - first));
+        copy_stream_bytes(s->dst + first, s->src + first, (size_t)(end - first));
     else
         memcpy(s->dst + first, s->src + first, (size_t)(end - first));
 }

@@ -47,7 +47,4 @@ enum status traffic_data(struct traffic *traffic, uint64_t seed);
 enum status traffic_poison(struct traffic *traffic);
 enum status traffic_verify(const struct traffic *traffic, uint64_t seed, bool *ok, char why[256]);
 
-/* One copy that bypasses the caches on its way out, complete for other ranks when it returns. */
-void traffic_copy_streaming(void *dst, const void *src, size_t bytes);
-
 #endif

@@ -49,6 +49,17 @@ static void row_copy(char *dst, const char *src, size_t bytes, stream_lines *lin
     memcpy(dst + before + whole, src + before + whole, bytes - before - whole);
 }
 
+static stream_lines *lines_of_machine(void)
+{
+    return __builtin_cpu_supports("avx2") ? lines_avx2 : lines_sse2;
+}
+
+void copy_stream_bytes(void *dst, const void *src, size_t bytes)
+{
+    row_copy(dst, src, bytes, lines_of_machine());
+    copy_rows_fence();
+}
+
 static void job_run(const struct copy_job *job, stream_lines *lines)
 {
     for (int64_t a = 0; a < job->n[0]; a++)
@@ -66,7 +77,7 @@ void copy_rows_stream(const struct copy_job *job)
     if (merged.row_bytes < SHORT_BYTES || merged.n[2] == 0)
         copy_rows(job);
     else
-        job_run(&merged, __builtin_cpu_supports("avx2") ? lines_avx2 : lines_sse2);
+        job_run(&merged, lines_of_machine());
 }
 
 void copy_rows_fence(void)
@@ -74,6 +85,11 @@ void copy_rows_fence(void)
     _mm_sfence(); /* these stores are not ordered with others by themselves */
 }
 #else
+void copy_stream_bytes(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
 void copy_rows_stream(const struct copy_job *job)
 {
     copy_rows(job);
@@ -94,7 +110,7 @@ enum status copy_stream_run(enum dev_kind dev, const struct copy_job *jobs, int 
 {
     int64_t bytes = 0;
     if (dev != DEV_CPU)
-        return copy_run(dev, jobs, njobs, queue); /* which says that there is none */
+        return copy_run(dev, jobs, njobs, queue); /* which knows other devices, or says that it does not */
     TRY(copy_rows_check("copy", jobs, njobs, &bytes));
     copy_rows_share(jobs, njobs, bytes, queue, rows_stream);
     return STATUS_OK;

@@ -9,6 +9,9 @@
 
 #include "kernels/copy.h"
 
+/* `bytes` by this thread, complete on return; for rates. The two halves of a line follow each other: EPYC, 4 MiB cold, best of 60:
+ * memcpy 9.0 GB/s, quarter lines 11.7, half lines 13.9, half lines four lines at a time 11.2. */
+void copy_stream_bytes(void *dst, const void *src, size_t bytes);
 enum status copy_stream_run(enum dev_kind dev, const struct copy_job *jobs, int njobs, struct dev_queue *queue);
 
 #endif

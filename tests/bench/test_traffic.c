@@ -3,6 +3,7 @@
 #include "bench/bench_test.h"
 #include "bench/ceiling.h"
 #include "bench/group.h"
+#include "kernels/copy_stream.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ static void test_streaming(void **state)
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (size_t shift = 0; shift < 130; shift += 13) { /* aligned by nothing */
             memset(to, 0, sizeof to);
-            traffic_copy_streaming(to + 64 + shift, from + shift / 2, sizes[s]);
+            copy_stream_bytes(to + 64 + shift, from + shift / 2, sizes[s]);
             for (size_t i = 0; i < ROOM; i++) {
                 bool inside = i >= 64 + shift && i < 64 + shift + sizes[s];
                 if (to[i] != (inside ? from[i - 64 - shift + shift / 2] : 0))
