@@ -87,7 +87,12 @@ static enum status reduce_scatter(struct comm *comm, const void *send, void *rec
 
 bool comm_sums_natively(const struct comm *comm)
 {
-    return comm->job->transport->sum_all != NULL && comm->size > 1 && comm->size == boot_size(comm->job->boot);
+    if (comm->job->transport->sum_all == NULL || comm->size == 1 || comm->size != boot_size(comm->job->boot))
+        return false;
+    for (int r = 0; r < comm->size; r++)
+        if (comm->ranks[r] != r) /* it would share out by rank of the job */
+            return false;
+    return true;
 }
 
 enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
@@ -274,4 +279,25 @@ enum status comm_max(struct comm *comm, double *values, int n)
     for (int done = 0; done < n; done += MAX_AT_ONCE)
         TRY(max_some(comm, values + done, n - done < MAX_AT_ONCE ? n - done : MAX_AT_ONCE));
     return STATUS_OK;
+}
+
+/* One number carries the worst status and the first rank that has it, so that both come from the same rank. */
+enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
+{
+    const struct status_message kept = *status_last();
+    const int size = comm->size;
+    double worst = (double)((int)mine * size + size - 1 - comm->rank);
+    if (size == 1)
+        return mine;
+    enum status status = comm_max(comm, &worst, 1);
+    if (mine != STATUS_OK) {
+        status_restore(&kept);
+        return mine;
+    }
+    TRY(status);
+    enum status theirs = (enum status)((int)worst / size);
+    if (theirs == STATUS_OK)
+        return STATUS_OK;
+    int rank = comm->ranks[size - 1 - (int)worst % size];
+    return status_rank(FAIL(theirs, "rank %d could not %s", rank, doing), rank);
 }

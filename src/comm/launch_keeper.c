@@ -95,7 +95,7 @@ void launch_keeper_end(struct launch_keeper *keeper)
 {
     if (keeper->pid <= 0)
         return;
-    ssize_t written = write(keeper->write_fd, "", 1); /* SIGPIPE is no matter: a keeper ends only after this */
+    ssize_t written = write(keeper->write_fd, "", 1); /* SIGPIPE is ignored in this program, should it have gone */
     (void)written;
     close(keeper->write_fd);
     while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)

@@ -29,7 +29,7 @@ enum { TRANSPORT_KEY_BYTES = 120 };
 struct transport_key {
     uint64_t address; /* in its owner's process */
     uint64_t length;  /* bytes of memory */
-    uint32_t bytes;   /* of data; 0: same process, nothing to map */
+    uint32_t bytes;   /* of data */
     char data[TRANSPORT_KEY_BYTES];
 };
 

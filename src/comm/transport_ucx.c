@@ -358,7 +358,7 @@ static enum status agree_on_shm(struct ucx *ucx)
 {
     const char mine = ucx->shm;
     char *all = NULL;
-    TRY(mem_alloc((size_t)ucx->size, "kinds of connections", (void **)&all));
+    TRY(agree(ucx, mem_alloc((size_t)ucx->size, "kinds of connections", (void **)&all)));
     enum status status = boot_allgather(ucx->boot, &mine, 1, all, clock_deadline(BOOT_DEADLINE_US));
     for (int r = 0; status == STATUS_OK && r < ucx->size; r++)
         ucx->shm = ucx->shm && all[r];

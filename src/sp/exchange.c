@@ -54,19 +54,6 @@ enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n,
     return STATUS_OK;
 }
 
-/* Nobody waits for a rank that has given up. */
-enum status exchange_agree(struct comm *group, enum status mine)
-{
-    double failed = mine != STATUS_OK;
-    const struct status_message kept = *status_last();
-    enum status status = comm_max(group, &failed, 1);
-    if (mine != STATUS_OK) {
-        status_restore(&kept);
-        return mine;
-    }
-    return status != STATUS_OK || failed == 0 ? status : FAIL(STATUS_NOMEM, "a rank has no memory for an exchange");
-}
-
 bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size)
 {
     return direction == EXCHANGE_TO_SEQ && exchange_copies(tensor->heads, size) > 1;

@@ -71,8 +71,6 @@ const struct exchange *exchange_find(const char *name);
 
 /* STATUS_USAGE unless 1 to EXCHANGE_TENSORS_MAX tensors with heads that `size` ranks can share are asked for. */
 enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size);
-/* Collective: this rank's failure to prepare is everybody's, so that nobody waits for a rank that has given up. */
-enum status exchange_agree(struct comm *group, enum status mine);
 /* Do several ranks bring the same heads of this tensor in this direction? */
 bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size);
 

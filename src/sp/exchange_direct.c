@@ -85,7 +85,7 @@ static enum status direct_create(const struct exchange_shape *shape, struct comm
     struct verdict verdict = direct_supports(shape, group);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY_OUT(exchange_agree(group, prepare(shape, group, &direct)));
+    TRY_OUT(comm_agree(group, prepare(shape, group, &direct), "prepare an exchange"));
     TRY_OUT(window_create(group, 0, "flags of an exchange", &direct->flags));
     *state = direct;
     return STATUS_OK;

@@ -24,7 +24,7 @@ static enum status window_add(struct direct_memory *memory, size_t bytes, const 
         share *= 2;
     enum status status = mem_grow(&windows, &memory->cap, (size_t)memory->n + 1, sizeof *memory->windows);
     memory->windows = windows;
-    TRY(status);
+    TRY(comm_agree(memory->group, status, "keep track of a window"));
     struct direct_window add = {.used = 0};
     TRY(window_create(memory->group, bytes > share ? bytes : share, what, &add.window));
     memory->windows[memory->n++] = add;

@@ -1,4 +1,5 @@
-/* sp/exchange_push.c -- on GPUs: one launch moves all tensors of a call between the ranks' memories, layout included.
+/* sp/exchange_push.c -- on GPUs: one launch moves all tensors of a call between the ranks' memories, layout included, but that the sums of
+ * a replicated head's copies take a launch per head.
  *
  * push: every rank stores its blocks where its peers want them. pull: every rank fetches its blocks from where its peers have them.
  * The barriers before and after are part of the launch (kernels/copy_peers.h). Copies of a replicated head are fetched and summed
@@ -35,9 +36,9 @@ static struct verdict push_supports(const struct exchange_shape *shape, const st
     if (group != NULL && dev_kind_of(comm_dev(group)) != DEV_CUDA)
         return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange is between GPUs, the ranks are on the %s",
                           dev_kind_name(dev_kind_of(comm_dev(group))));
-    if ((unsigned)shape->dtype >= DTYPE_COUNT || shape->batch < 1 || shape->seq_local < 0 || shape->row_elems_max < 1)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "batch %lld, %lld local tokens, rows of %lld elements",
-                          (long long)shape->batch, (long long)shape->seq_local, (long long)shape->row_elems_max);
+    struct verdict verdict = exchange_find("nccl")->supports(shape, NULL);
+    if (!verdict_ok(&verdict))
+        return verdict;
     if (group != NULL && comm_size(group) > COPY_PEERS_RANKS)
         return verdict_no(RULE_EXCHANGE_CANNOT, "%d ranks; at most %d", comm_size(group), COPY_PEERS_RANKS);
     return group != NULL ? window_verdict(group) : VERDICT_YES;
@@ -92,9 +93,9 @@ static enum status create(const struct exchange_shape *shape, struct comm *group
     struct verdict verdict = push_supports(shape, group);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY_OUT(exchange_agree(group, prepare(shape, group, pull, &push)));
+    TRY_OUT(comm_agree(group, prepare(shape, group, pull, &push), "prepare an exchange"));
     TRY_OUT(window_create(group, copy_peers_flag_bytes(push->size), "flags of an exchange", &push->flags));
-    TRY_OUT(exchange_agree(group, open_peers(push)));
+    TRY_OUT(comm_agree(group, open_peers(push), "prepare an exchange"));
     *state = push;
     return STATUS_OK;
 out:

@@ -43,7 +43,6 @@ static enum status seq_side_alloc(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
     struct exec_tensors *t = &exec->tensors;
-    t->seq = problem_padded(problem, exec->sp);
     t->seq_local = problem_local(problem, exec->sp);
     int64_t row = problem->batch * t->seq_local * exec->elem_bytes;
     t->q_bytes = (size_t)(row * problem->heads * exec->dim);
@@ -164,7 +163,7 @@ static enum status queues_create(struct exec *exec)
 {
     TRY(dev_event_create(exec->dev, &exec->begins));
     TRY(dev_event_create(exec->dev, &exec->ends));
-    if (exec->plan.chunks == 1 || exec->exchange == NULL || !dev_can_overlap(exec->dev))
+    if (exec->plan.chunks == 1 || exec->sp == 1 || !dev_can_overlap(exec->dev))
         return STATUS_OK;
     for (int i = 0; i < 2; i++)
         TRY(dev_event_create(exec->dev, &exec->arrived[i]));
@@ -186,7 +185,8 @@ static enum status exchange_open(struct exec *exec)
     return STATUS_OK;
 }
 
-static enum status build(struct exec *exec)
+/* What can fail on this rank alone. */
+static enum status prepare(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
     TRY(problem_check(problem));
@@ -206,36 +206,25 @@ static enum status build(struct exec *exec)
     exec->elem_bytes = dtype_bytes(problem->dtype);
     exec->attention = attention_find(exec->plan.attention);
     exec->shared = exec_chunk_shared(problem, &exec->plan, exec->rank);
-    TRY(exchange_open(exec));
-    TRY(seq_side_alloc(exec));
+    exec->tensors.seq = problem_padded(problem, exec->sp);
     TRY(problem_offsets(problem, exec->tensors.seq, &exec->cu, &exec->docs));
     TRY(steps_create(exec));
-    TRY(queues_create(exec));
-    TRY(head_side_alloc(exec));
-    return kernel_memory_alloc(exec);
+    return queues_create(exec);
 }
 
-/* The worst status of the group, on every rank of it, and the first rank that has it: one number, so that both come
- * from the same rank. */
-static enum status agree(struct comm *group, enum status mine)
+/* The exchange and its memory are made by all ranks together: see exchange->alloc. */
+static enum status build(struct exec *exec)
 {
-    int size = comm_size(group), first = size - 1 - comm_rank(group);
-    double worst = (double)((int)mine * size + first);
-    if (size == 1)
-        return mine;
-    enum status status = comm_max(group, &worst, 1);
-    if (mine != STATUS_OK || status != STATUS_OK)
-        return mine != STATUS_OK ? mine : status;
-    enum status theirs = (enum status)((int)worst / size);
-    if (theirs == STATUS_OK)
-        return STATUS_OK;
-    int rank = comm_job_rank(group, size - 1 - (int)worst % size);
-    return status_rank(FAIL(theirs, "rank %d could not prepare this layer", rank), rank);
+    TRY(exchange_open(exec));
+    TRY(seq_side_alloc(exec));
+    TRY(head_side_alloc(exec));
+    return kernel_memory_alloc(exec);
 }
 
 enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,
                         struct exec **out)
 {
+    static const char doing[] = "prepare this layer";
     struct exec *exec = NULL;
     enum status status = mem_alloc(sizeof *exec, "an attention layer", (void **)&exec);
     if (status == STATUS_OK) {
@@ -243,15 +232,15 @@ enum status exec_create(const struct problem *problem, const struct plan *plan, 
         exec->plan = *plan;
         exec->group = group;
         exec->dev = dev;
-        status = build(exec);
+        status = prepare(exec);
     }
-    status = agree(group, status);
-    if (status != STATUS_OK) {
-        exec_destroy(exec);
-        return status;
-    }
+    TRY_OUT(comm_agree(group, status, doing));
+    TRY_OUT(comm_agree(group, build(exec), doing));
     *out = exec;
     return STATUS_OK;
+out:
+    exec_destroy(exec);
+    return status;
 }
 
 void exec_destroy(struct exec *exec)
