@@ -24,7 +24,8 @@ struct lane {
     bool closing;
     _Atomic uint64_t put, done; /* jobs so far; written under the mutex, also read by the spins */
     struct job ring[LANE_JOBS];
-    enum status failed; /* not seen by the owner yet */
+    enum status failed;         /* not seen by the owner yet */
+    uint64_t failed_at, resume; /* its job; the first one that runs again */
     struct status_message message;
 };
 
@@ -53,12 +54,13 @@ static void *serve(void *arg)
             return NULL;
         }
         struct job job = lane->ring[next % LANE_JOBS];
-        bool skip = lane->failed != STATUS_OK;
+        bool skip = lane->failed != STATUS_OK || next < lane->resume;
         pthread_mutex_unlock(&lane->mutex);
         enum status status = skip ? STATUS_OK : job.run(job.arg);
         pthread_mutex_lock(&lane->mutex);
         if (status != STATUS_OK) {
             lane->failed = status;
+            lane->failed_at = next;
             lane->message = *status_last();
         }
         lane->done = next;
@@ -127,10 +129,12 @@ enum status lane_wait(struct lane *lane, uint64_t ticket)
     pthread_mutex_lock(&lane->mutex);
     while (lane->done < ticket)
         pthread_cond_wait(&lane->done_changed, &lane->mutex);
-    enum status failed = lane->failed;
-    if (failed != STATUS_OK)
+    enum status failed = lane->failed_at <= ticket ? lane->failed : STATUS_OK;
+    if (failed != STATUS_OK) { /* what was put before the owner knew is skipped still */
         status_restore(&lane->message);
-    lane->failed = STATUS_OK;
+        lane->failed = STATUS_OK;
+        lane->resume = lane->put + 1;
+    }
     pthread_mutex_unlock(&lane->mutex);
     return failed;
 }

@@ -1,7 +1,7 @@
 /* base/lane.h -- one thread that runs jobs in the order they were put, beside the thread that puts them.
  *
  * For work that may overlap computing: the exchange of the next chunk. One thread puts and waits (the owner). After a job has
- * failed the later ones are skipped until the owner has seen the failure. The thread sleeps when there is nothing to do, takes
+ * failed, those put before the owner has seen the failure are skipped. The thread sleeps when there is nothing to do, takes
  * no signals, and has the CPU binding of the thread that opened the lane.
  *
  *     TRY(lane_open(&lane));

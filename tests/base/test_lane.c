@@ -78,6 +78,38 @@ static void jobs_run_beside_the_owner(void **state)
     lane_close(lane);
 }
 
+static atomic_int held;
+
+static enum status hold(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&held))
+        ;
+    return STATUS_OK;
+}
+
+static void what_was_put_before_a_failure_was_seen_never_runs(void **state)
+{
+    (void)state;
+    struct lane *lane = NULL;
+    int number[] = {1, 2, 3};
+    ran = 0;
+    atomic_store(&held, 0);
+    CHECK_OK(lane_open(&lane));
+    uint64_t first = lane_put(lane, note, &number[0]);
+    CHECK_OK(lane_wait(lane, first));
+    uint64_t failing = lane_put(lane, fails, &number[1]);
+    lane_put(lane, hold, NULL); /* skipped: it would never end */
+    uint64_t last = lane_put(lane, note, &number[2]);
+    CHECK_OK(lane_wait(lane, first)); /* an earlier job's wait is not this failure's */
+    CHECK_FAILS(STATUS_PEER, "job 2 failed", lane_wait(lane, failing));
+    CHECK_OK(lane_wait(lane, last));
+    assert_int_equal(ran, 1);
+    CHECK_OK(lane_wait(lane, lane_put(lane, note, &number[2])));
+    assert_int_equal(ran, 2);
+    lane_close(lane);
+}
+
 static void a_failure_is_told_once_and_skips_what_follows(void **state)
 {
     (void)state;
@@ -107,6 +139,7 @@ int main(void)
         cmocka_unit_test(jobs_run_in_order_and_none_is_lost),
         cmocka_unit_test(jobs_run_beside_the_owner),
         cmocka_unit_test(a_failure_is_told_once_and_skips_what_follows),
+        cmocka_unit_test(what_was_put_before_a_failure_was_seen_never_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
