@@ -60,11 +60,6 @@ size_t dev_cuda_l2_bytes(const struct dev *dev)
     return ((const struct cuda_dev *)dev)->l2_bytes;
 }
 
-int dev_cuda_arch(const struct dev *dev)
-{
-    return ((const struct cuda_dev *)dev)->arch;
-}
-
 int dev_cuda_index(const struct dev *dev)
 {
     return ((const struct cuda_dev *)dev)->index;

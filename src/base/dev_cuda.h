@@ -17,7 +17,6 @@ enum status dev_cuda_status(cudaError_t error, const char *what);
 enum status dev_cuda_launched(const char *kernel);
 int dev_cuda_sms(const struct dev *dev);       /* multiprocessors */
 size_t dev_cuda_l2_bytes(const struct dev *dev);
-int dev_cuda_arch(const struct dev *dev);      /* 90 for compute capability 9.0 */
 int dev_cuda_index(const struct dev *dev);
 
 #ifdef __cplusplus

@@ -27,8 +27,9 @@ static enum status explain(const struct nccl *nccl, ncclResult_t code, const cha
 
 /* ---- making the communicator, which blocks until all ranks do: on a thread of its own, so that a dead peer ends the wait ---- */
 
-struct init {
-    const struct nccl *nccl;
+struct init { /* all that the thread reads */
+    const struct nccl_api *api;
+    int rank, size;
     ncclUniqueId id;
     int device;
     ncclComm_t comm;
@@ -41,7 +42,7 @@ static void *init_run(void *arg)
     struct init *init = arg;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     cudaSetDevice(init->device);
-    init->code = init->nccl->api->ncclCommInitRankConfig(&init->comm, init->nccl->size, init->id, init->nccl->rank, &config);
+    init->code = init->api->ncclCommInitRankConfig(&init->comm, init->size, init->id, init->rank, &config);
     atomic_store(&init->done, 1);
     return NULL;
 }
@@ -59,20 +60,21 @@ static enum status init_wait(struct nccl *nccl, struct init *init)
     return STATUS_OK;
 }
 
-/* *init is left to its thread when the wait fails. */
-static enum status init_comm(struct nccl *nccl, struct init *init)
+/* When the wait fails *init is left to its thread, which NCCL may hold for ever. */
+static enum status init_comm(struct nccl *nccl, struct init **init)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, init_run, init) != 0)
+    if (pthread_create(&thread, NULL, init_run, *init) != 0)
         return FAIL(STATUS_MACHINE, "no thread for making an NCCL communicator");
-    enum status status = init_wait(nccl, init);
+    enum status status = init_wait(nccl, *init);
     if (status != STATUS_OK) {
         pthread_detach(thread);
+        *init = NULL;
         return status;
     }
     pthread_join(thread, NULL);
-    nccl->comm = init->comm;
-    return explain(nccl, init->code, "making a communicator");
+    nccl->comm = (*init)->comm;
+    return explain(nccl, (*init)->code, "making a communicator");
 }
 
 static enum status connect(struct nccl *nccl)
@@ -94,20 +96,21 @@ static enum status connect(struct nccl *nccl)
         memcpy(&init->id, data, sizeof init->id);
         free(data);
     }
-    init->nccl = nccl;
+    init->api = nccl->api;
+    init->rank = nccl->rank;
+    init->size = nccl->size;
     init->device = dev_cuda_index(nccl->dev);
     if (status == STATUS_OK)
-        status = init_comm(nccl, init);
-    if (status != STATUS_TIMEOUT && status != STATUS_PEER)
-        free(init);
-    return boot_agree(nccl->boot, status, clock_deadline(BOOT_DEADLINE_US));
+        status = init_comm(nccl, &init);
+    free(init);
+    if (status != STATUS_OK) /* the others wait in NCCL, not for an agreement: this ends them with the cause */
+        boot_abort(nccl->boot, status_last());
+    return status;
 }
 
 static enum status load(struct nccl *nccl)
 {
     TRY(nccl_load(&nccl->api));
-    int v = nccl->api->version;
-    text_print(nccl->version, sizeof nccl->version, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
     text_print(nccl->in_use, sizeof nccl->in_use, "nccl");
     return STATUS_OK;
 }

@@ -14,7 +14,6 @@
     X(ncclCommInitRankConfig)                                                                                          \
     X(ncclCommDestroy)                                                                                                 \
     X(ncclCommAbort)                                                                                                   \
-    X(ncclCommGetAsyncError)                                                                                           \
     X(ncclGetErrorString)                                                                                              \
     X(ncclGetLastError)                                                                                                \
     X(ncclGroupStart)                                                                                                  \
@@ -41,7 +40,7 @@ struct nccl {
     int rank, size;
     ncclComm_t comm;
     struct verdict peers; /* may ranks map each other's memory? the same on all */
-    char in_use[64], version[32];
+    char in_use[64];
 };
 
 struct verdict cuda_memory_verdict(void *state, size_t bytes, int ranks);
