@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "bench/group.h"
 #include "bench/spin.h"
+#include "bench/subject.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,13 +58,20 @@ enum status block_sync(struct run *run)
     return agree(run, &a, 0);
 }
 
+/* No rank still stores into the memory of another. */
+static enum status peers_done(struct run *run)
+{
+    TRY(comm_barrier(run->env->world, run->queue));
+    return dev_sync(run->queue, clock_deadline(SUBJECT_SYNC_US));
+}
+
 /* The rate of the slowest rank while all of them spin: as time per FLOP, so that the maximum is the slowest. */
 static enum status probe(struct run *run, double *slowness)
 {
     *slowness = 0;
+    TRY(peers_done(run));
     if (run_behind(run)) /* what the CPUs compute meanwhile is not in the times */
         return STATUS_OK;
-    TRY(comm_barrier(run->env->world, run->queue));
     double rate = spin_rate_all(run->queue);
     *slowness = rate > 0 ? 1 / rate : 0;
     return STATUS_OK;
@@ -286,8 +294,11 @@ static enum status take_samples(struct run *run, struct row *row, int k, bool ve
     if (row->c->buffers == BENCH_HOT && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not hot */
         TRY(sample(run, row, warming, 1, &timed, failed));
     for (int i = 0; i < k; i++) { /* a rank that failed still aligns with the others */
-        if (i == k - 1 && verify && *failed == STATUS_OK)
-            *failed = row->subject->poison(row->state);
+        if (i == k - 1 && verify) {
+            TRY(peers_done(run));
+            if (*failed == STATUS_OK)
+                *failed = row->subject->poison(row->state);
+        }
         TRY(sample(run, row, timing, row->loop, &timed, failed));
         times_of(a)[i] = timed.us;
         switches_of(a, k)[i] = timed.switches;

@@ -246,14 +246,13 @@ static enum status seen_run(const struct attention_shape *s, const struct attent
                                   .workspace = seen[SEEN_WORKSPACE].device};
     TRY(attention->forward(s, &args, queue));
     TRY(attention->backward(s, &args, queue));
-    if (queue != NULL)
-        TRY(dev_sync(queue, clock_deadline(SYNC_US)));
+    TRY(dev_sync(queue, clock_deadline(SYNC_US)));
     for (int i = SEEN_OUTPUTS; i < SEEN; i++)
         TRY(mirror_load(&seen[i]));
     return STATUS_OK;
 }
 
-/* On the CPU without a queue: one thread. */
+/* With all threads of this rank, where a case is worth sharing. */
 static enum status variant_run(struct dev *dev, const struct attention_data *d, const struct check_variant *variant,
                                struct attention_out *out)
 {
@@ -262,7 +261,7 @@ static enum status variant_run(struct dev *dev, const struct attention_data *d, 
     TRY(out_make(&d->shape, out));
     attention_cpu_use(variant->isa);
     enum status status = seen_open(dev, d, out, seen);
-    if (status == STATUS_OK && dev_kind_of(dev) != DEV_CPU)
+    if (status == STATUS_OK)
         status = dev_queue_create(dev, &queue);
     if (status == STATUS_OK)
         status = seen_run(&d->shape, variant->attention, seen, queue);
@@ -281,7 +280,7 @@ static enum status variants_run(struct dev *dev, uint64_t seed, struct attention
     for (int i = 0; i < n; i++)
         for (int backward = 0; backward < 2; backward++) {
             attention_cpu_use(variants[i].isa);
-            size_t bytes = variants[i].attention->workspace_bytes(&d->shape, backward != 0, 1);
+            size_t bytes = variants[i].attention->workspace_bytes(&d->shape, backward != 0, dev_threads(dev));
             attention_cpu_use(-1);
             workspace = bytes > workspace ? bytes : workspace;
         }

@@ -29,7 +29,8 @@ static void read_ticks(const char *root, struct conditions *out)
     out->steal_ticks = n > STEAL ? ticks[STEAL] : 0;
 }
 
-/* "time on a CPU, time runnable without one, slices", of the main thread, which is the rank. */
+/* "time on a CPU, time runnable without one, slices", of the main thread; when a helper loses its CPU the
+ * probe of a block or stolen time shows it. */
 static void read_waited(const char *root, struct conditions *out)
 {
     long long ran = 0, waited = 0;

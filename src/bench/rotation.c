@@ -1,16 +1,10 @@
 /* bench/rotation.c -- hot or cold. */
 #include "bench/rotation.h"
 
-#include "base/cache.h"
 #include "base/mem.h"
 #include "bench/group.h"
 
 enum { COPIES_MAX = 4096 };
-
-int64_t rotation_cache_bytes(void)
-{
-    return cache_bytes();
-}
 
 /* What this rank can have of it: GPUs are not shared. */
 static enum status memory_of(struct bench_env *env, int64_t *out)

@@ -17,6 +17,5 @@ struct rotation {
 enum status rotation_open(struct bench_env *env, enum bench_buffers buffers, int64_t bytes, struct rotation *out);
 int rotation_pick(struct rotation *rotation, int iteration); /* the copy of this iteration */
 void rotation_note(const struct rotation *rotation, json_t *conditions);
-int64_t rotation_cache_bytes(void); /* the CPU's */
 
 #endif

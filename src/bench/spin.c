@@ -91,11 +91,11 @@ struct spins {
 static void spin_task(void *arg, int64_t task, int thread)
 {
     struct spins *spins = arg;
-    (void)thread;
+    (void)task;
     atomic_fetch_add(&spins->here, 1);
     while (atomic_load(&spins->here) < spins->threads && !clock_passed(spins->deadline_ns))
         sched_yield();
-    spins->rates[task] = spin_rate();
+    spins->rates[thread] = spin_rate(); /* a thread that takes two tasks counts once, and a missing one for nothing */
 }
 
 double spin_rate_all(struct dev_queue *queue)

@@ -153,7 +153,7 @@ static enum status exec_open(struct subject *s, const struct plan *plan, struct 
     const struct exec_tensors *t = exec_tensors(*out);
     int dim = problem.head_dim, dim_v = problem_dim_v(&problem);
     TRY(side_fill(s, t, DATA_Q, problem.heads, dim, t->q));
-    side_fill(s, t, DATA_K, problem.kv_heads, dim, t->k);
+    TRY(side_fill(s, t, DATA_K, problem.kv_heads, dim, t->k));
     TRY(side_fill(s, t, DATA_V, problem.kv_heads, dim_v, t->v));
     if (problem.direction & PROBLEM_BACKWARD)
         TRY(side_fill(s, t, DATA_DO, problem.heads, dim_v, t->d_o));

@@ -1,4 +1,5 @@
 /* bench/test_conditions.c -- readings of this machine are there and make sense. No time is asserted. */
+#include "base/cache.h"
 #include "base/check.h"
 #include "base/temp.h"
 #include "bench/conditions.h"
@@ -83,7 +84,7 @@ static void test_spin(void **state)
 static void test_cache(void **state)
 {
     (void)state;
-    int64_t bytes = rotation_cache_bytes();
+    int64_t bytes = cache_bytes();
     assert_true(bytes >= 64 * 1024 && bytes <= (int64_t)16 << 30);
 }
 
