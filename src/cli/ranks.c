@@ -264,7 +264,7 @@ static enum status fork_job(struct job *job)
     struct launch_report report = {.failed_rank = -1};
     char **slots = NULL;
     TRY(ranks_cpus(job->topo, job->options->kind, job->options->n, &slots));
-    /* A rank is one CPU: BLAS threads of its own would steal the others'. Said before the fork it costs no rank a
+    /* A rank computes with threads of ours (--threads): the library's own would come on top of them. Said before the fork it costs no rank a
      * thread; the library would start its whole pool in each rank that says it there. */
     gemm_set_threads(1);
     enum status status = fork_locked(job, slots, &report);

@@ -87,7 +87,7 @@ enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *
     enum status status = word == CPU                ? STATUS_OK
                          : dev_has_driver(DEV_CUDA) ? count_gpus(out_devices)
                                                     : dev_count(DEV_CUDA, out_devices); /* which says what is missing */
-    if (word == AUTO && (status == STATUS_ABSENT || status == STATUS_MACHINE)) {
+    if (word == AUTO && status == STATUS_ABSENT) {
         status_clear();
         *out_devices = 1;
         return STATUS_OK;

@@ -111,14 +111,13 @@ static enum status show(struct cli *cli, struct store *store, const char *ref, b
     return status;
 }
 
-/* A run that has not ended was killed, or is being measured now: then its next sample would have nowhere to go. */
-static enum status check_ended(const struct store_run *run)
+/* A run that has not ended was killed, or is being measured now: then its next sample would have nowhere to go. The lock keeps
+ * it from being resumed until it is released. */
+static enum status hold_ended(const struct store_run *run, int *lock)
 {
-    int lock = -1;
     if (run->finished)
         return STATUS_OK;
-    enum status status = session_lock(0, &lock);
-    session_unlock(lock);
+    enum status status = session_lock(0, lock);
     if (status != STATUS_BUSY)
         return status;
     return HINT(FAIL(STATUS_BUSY, "run %lld has not ended, and another sptune is measuring on this machine",
@@ -130,9 +129,11 @@ static enum status forget(struct cli *cli, struct store *store, const char *ref)
 {
     struct store_run run;
     TRY(store_resolve(store, ref, &run));
-    enum status status = check_ended(&run);
+    int lock = -1;
+    enum status status = hold_ended(&run, &lock);
     if (status == STATUS_OK)
         status = store_forget(store, run.id);
+    session_unlock(lock);
     if (status == STATUS_OK && cli->json) {
         struct json_envelope envelope = cli_envelope(cli);
         json_t *document = json_document("forgotten", &envelope);

@@ -39,8 +39,11 @@ static enum status add_terminal(struct text *script, const char *terminal, int w
 /* A file without a name that holds the text, at its beginning: in memory, for no directory need be writable. */
 static enum status nameless_file(const struct text *text, int *out_fd)
 {
-    int fd = memfd_create("sptune-gnuplot", MFD_CLOEXEC);
+    int made = memfd_create("sptune-gnuplot", MFD_CLOEXEC);
+    int fd = made >= 0 ? fcntl(made, F_DUPFD_CLOEXEC, 3) : -1; /* 0 to 2 may be closed here, and become gnuplot's own */
     size_t done = 0;
+    if (made >= 0)
+        close(made);
     while (fd >= 0 && done < text->len) {
         ssize_t put = write(fd, text_get(text) + done, text->len - done);
         if (put < 0 && errno != EINTR)

@@ -34,7 +34,8 @@ static void leave_out(hwloc_topology_t machine, const char *component)
 }
 
 /* Nothing of a plugin (Debian's libhwloc-plugins: OpenCL, GL, X) is needed here, and some of them start threads, take a tenth of a
- * second, or leak. What is built into hwloc and does the same is left out by name. */
+ * second, or leak. What is built into hwloc and does the same is left out by name: cuda and opencl start the CUDA driver, which ranks that this
+ * process forks could not use any more. */
 static enum status load(hwloc_topology_t machine)
 {
     static const char *const slow[] = {"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
@@ -42,8 +43,6 @@ static enum status load(hwloc_topology_t machine)
                           HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
     for (size_t i = 0; i < sizeof slow / sizeof *slow; i++)
         leave_out(machine, slow[i]);
-    leave_out(machine, "cuda"); /* they start the CUDA driver, and ranks that this process forks could not use it any more */
-    leave_out(machine, "opencl");
     if (kernel_tells_all())
         leave_out(machine, "x86");
     if (hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||

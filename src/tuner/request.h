@@ -17,7 +17,7 @@ enum request_objective { REQUEST_TOKENS_PER_GPU, REQUEST_STEP_TIME };
 enum { REQUEST_ASSUMPTIONS = 24 };
 
 struct request_assumption {
-    char name[32], value[64], from[64]; /* "loss", "plain", "default of accelerate" */
+    char name[32], value[64], from[224]; /* "loss", "plain", "default of accelerate" */
 };
 
 struct request {
@@ -46,7 +46,7 @@ struct request {
     int64_t budget_us;
     bool oversubscribe, replay;
     bool overlap;       /* these ranks can compute and exchange at once: chunks are searched where the target has them */
-    char no_direct[64]; /* why exchange direct does not work between these ranks; "": it does, or nobody asked them */
+    char no_direct[224]; /* why exchange direct does not work between these ranks; "": it does, or nobody asked them */
     uint64_t seed;
     int nassumptions;
     struct request_assumption assumptions[REQUEST_ASSUMPTIONS];
