@@ -363,37 +363,19 @@ static void packed_phases(void *state, double *pack_us, double *transfer_us, dou
     }
 }
 
-const struct exchange exchange_packed = {
-    .name = "packed",
-    .dev = DEV_CPU,
-    .tensors_together = 3,
-    .stages = true,
-    .about = "pack, one all-to-all of q, k and v together, unpack",
-    .supports = packed_supports,
-    .create = packed_create,
-    .destroy = packed_destroy,
-    .alloc = packed_alloc,
-    .free = packed_free,
-    .staging_bytes = packed_staging,
-    .run = packed_run,
-    .phases = packed_phases,
-};
+/* One row per device and way of sharing the all-to-alls. */
+#define PACKED(name_, dev_, together_, about_, supports_, run_)                                                        \
+    {                                                                                                                  \
+        .name = name_, .dev = dev_, .tensors_together = together_, .stages = true, .about = about_,                    \
+        .supports = supports_, .create = packed_create, .destroy = packed_destroy, .alloc = packed_alloc,              \
+        .free = packed_free, .staging_bytes = packed_staging, .run = run_, .phases = packed_phases                     \
+    }
 
-const struct exchange exchange_packed_separate = {
-    .name = "packed-separate",
-    .dev = DEV_CPU,
-    .tensors_together = 1,
-    .stages = true,
-    .about = "as packed, one tensor after another, permuted on both sides as trainers do",
-    .supports = packed_supports,
-    .create = packed_create,
-    .destroy = packed_destroy,
-    .alloc = packed_alloc,
-    .free = packed_free,
-    .staging_bytes = packed_staging,
-    .run = separate_run,
-    .phases = packed_phases,
-};
+const struct exchange exchange_packed =
+    PACKED("packed", DEV_CPU, 3, "pack, one all-to-all of q, k and v together, unpack", packed_supports, packed_run);
+const struct exchange exchange_packed_separate =
+    PACKED("packed-separate", DEV_CPU, 1, "as packed, one tensor after another, permuted on both sides as trainers do",
+           packed_supports, separate_run);
 
 #if SPTUNE_CUDA
 static struct verdict nccl_supports(const struct exchange_shape *shape, const struct comm *group)
@@ -401,35 +383,9 @@ static struct verdict nccl_supports(const struct exchange_shape *shape, const st
     return supports(DEV_CUDA, shape, group);
 }
 
-const struct exchange exchange_nccl = {
-    .name = "nccl",
-    .dev = DEV_CUDA,
-    .tensors_together = 3,
-    .stages = true,
-    .about = "pack, one NCCL all-to-all of q, k and v together, unpack",
-    .supports = nccl_supports,
-    .create = packed_create,
-    .destroy = packed_destroy,
-    .alloc = packed_alloc,
-    .free = packed_free,
-    .staging_bytes = packed_staging,
-    .run = packed_run,
-    .phases = packed_phases,
-};
-
-const struct exchange exchange_nccl_separate = {
-    .name = "nccl-separate",
-    .dev = DEV_CUDA,
-    .tensors_together = 1,
-    .stages = true,
-    .about = "as nccl, one tensor after another, permuted on both sides as trainers do",
-    .supports = nccl_supports,
-    .create = packed_create,
-    .destroy = packed_destroy,
-    .alloc = packed_alloc,
-    .free = packed_free,
-    .staging_bytes = packed_staging,
-    .run = separate_run,
-    .phases = packed_phases,
-};
+const struct exchange exchange_nccl =
+    PACKED("nccl", DEV_CUDA, 3, "pack, one NCCL all-to-all of q, k and v together, unpack", nccl_supports, packed_run);
+const struct exchange exchange_nccl_separate =
+    PACKED("nccl-separate", DEV_CUDA, 1, "as nccl, one tensor after another, permuted on both sides as trainers do",
+           nccl_supports, separate_run);
 #endif
