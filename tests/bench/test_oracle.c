@@ -165,7 +165,6 @@ static void test_rule(void **state)
     assert_false(oracle_agrees(&infinite, 1e9, why));
 }
 
-/* Scores are held a few queries at a time; how many must not matter. */
 /* One token: dQ is the difference of two equal sums, <dO, V> and <dO, O>, whose terms cancel. The plain computation gets 0; a kernel
  * that adds in another order gets a rounding of the terms. */
 static void test_terms_that_cancel(void **state)
@@ -213,6 +212,7 @@ static void test_few_values(void **state)
     assert_false(oracle_all_agree(&shape, errors, &scale, why));
 }
 
+/* Scores are held a few queries at a time; how many must not matter. */
 static void test_no_queries(void **state)
 {
     (void)state;

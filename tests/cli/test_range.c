@@ -200,6 +200,8 @@ static void test_no_such_profiler(void **state)
     run_do(&run, "bench gemm --m 16 --n 16 --k 16 --ranks 2 --samples 10 --progress none");
     run_env("NVTX_INJECTION64_PATH", NULL);
     run_expect(&run, 0);
+    assert_null(strstr(run.err, "profiler"));
+    assert_null(strstr(run.err, "NVTX"));
     run_free(&run);
 }
 

@@ -192,7 +192,8 @@ static void workspace_grows_with_length_only(void **state)
             shape.seq_k = shape.seq_q = 1 << 21;
             size_t two = attention_find("cpu")->workspace_bytes(&shape, backward, 1);
             assert_true(two <= 2 * million);
-            assert_true(million <= (size_t)(1 << 20) * 4 * 128 * (backward ? 5 : 2) + (backward ? 32 << 20 : 1 << 20));
+            /* beside them forward has blocks of one thread, backward up to 96 packed blocks of queries: 23.6 MiB at head_dim 128 */
+            assert_true(million <= (size_t)(1 << 20) * 4 * 128 * (backward ? 5 : 2) + (backward ? 24 << 20 : 1 << 20));
             int64_t cu[129]; /* packed: of the longest document only */
             for (int i = 0; i <= 128; i++)
                 cu[i] = i * INT64_C(16384);

@@ -212,17 +212,14 @@ static void test_ordered(void **state)
     agrees("cudnn-ordered", &shape, false);
 }
 
-static void test_graph(void **state)
+/* The deterministic backward's S x S workspace does not fit this long. */
+static void test_ordered_beyond_memory(void **state)
 {
     (void)state;
-    struct attention_shape shape = fixture_shape(1, 2048, 2048, 4, 2, 16, DTYPE_BF16);
-    struct verdict verdict = attention_find("cudnn")->supports(&shape);
-    print_message("head_dim 16: %s\n", verdict_ok(&verdict) ? "yes" : verdict.why);
-    shape = fixture_shape(1, 131072, 131072, 8, 8, 128, DTYPE_BF16);
+    struct attention_shape shape = fixture_shape(1, 131072, 131072, 8, 8, 128, DTYPE_BF16);
     shape.causal = ATTENTION_TOP_LEFT;
-    verdict = attention_find("cudnn-ordered")->supports(&shape);
+    struct verdict verdict = attention_find("cudnn-ordered")->supports(&shape);
     assert_int_equal(verdict.rule, RULE_MEMORY);
-    print_message("128k ordered: %s\n", verdict.why);
 }
 
 static int open_gpu(void **state)
@@ -246,7 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dense),  cmocka_unit_test(test_groups_and_gaps), cmocka_unit_test(test_window),
         cmocka_unit_test(test_packed), cmocka_unit_test(test_many_documents),  cmocka_unit_test(test_ordered),
-        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_ordered_beyond_memory),
     };
     if (dev_open(DEV_CUDA, 0, &gpu) != STATUS_OK) {
         printf("skipped: %s\n", status_last()->what);

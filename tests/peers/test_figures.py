@@ -144,6 +144,8 @@ class Files(unittest.TestCase):
         self.assertAlmostEqual(ratio["value"], 3.0)
         self.assertEqual(ratio["verdict"], "met")
         self.assertIn("b / a", record.row_lines(got["rows"][0]))
+        self.assertIn(" met", record.row_lines(got["rows"][0]))
+        self.assertNotIn(" met", record.row_lines(got["rows"][0], quick=True))
         self.assertIn("| met |", record.markdown(got))
 
     def test_foreign_file(self):
@@ -188,12 +190,17 @@ class Picture(unittest.TestCase):
         self.assertEqual(plot.ceilings(given), [(1 << 18, 10), (1 << 20, 10)])
         self.assertEqual(plot.rates(given, "separate"), [])
 
+    def test_a_comparator_keeps_its_ratio(self):
+        first = exchange_document("hot", [1 << 18, 1 << 20], self.LABELS)
+        slower = exchange_document("hot", [1 << 20, 1 << 22], {"direct_us": 4, "separate_us": 1})  # on a worse day
+        self.assertEqual(plot.beside(first, slower, "separate"), [(1 << 20, 2.0)])
+
     def test_drawn(self):
         if shutil.which("gnuplot") is None:
             self.skipTest("no gnuplot")
         with tempfile.TemporaryDirectory(prefix="sptune-test-") as folder:
             record.write(os.path.join(folder, "exchange.json"), exchange_document("hot", [1 << 18, 1 << 20], self.LABELS))
-            record.write(os.path.join(folder, "mpi.json"), exchange_document("hot", [1 << 18, 1 << 20], {"separate_us": 1}))
+            record.write(os.path.join(folder, "mpi.json"), exchange_document("hot", [1 << 18, 1 << 20], {"direct_us": 8, "separate_us": 1}))
             plot.draw(folder, os.path.join(folder, "out.svg"))
             with open(os.path.join(folder, "out.svg")) as file:
                 drawn = file.read()

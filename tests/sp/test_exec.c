@@ -154,8 +154,17 @@ static int times_and_bytes(struct exec *exec, const struct problem *problem, con
     const struct exec_times *times = exec_times(exec);
     RANK_CHECK(times->attention_us >= 0);
     RANK_CHECK((exec->beside != NULL) == (plan->sp > 1 && plan->chunks > 1 && dev_can_overlap(exec->dev)));
-    if (exec->beside == NULL) /* in turn: nothing is hidden */
-        RANK_CHECK(times->exposed_us >= (times->exchange_in_us + times->exchange_out_us) * 0.999);
+    if (plan->sp > 1) { /* in turn nothing is hidden; beside each other the first way in and the last way out are not */
+        const struct exec_step *first = &exec->steps[0], *last = &exec->steps[plan->chunks - 1];
+        double whole, in = times->exchange_in_us, out = times->exchange_out_us;
+        RANK_TRY(dev_event_us(exec->begins, exec->ends, &whole));
+        if (exec->beside != NULL) {
+            RANK_TRY(dev_event_us(first->mark[EXEC_IN_BEGINS], first->mark[EXEC_IN_ENDS], &in));
+            RANK_TRY(dev_event_us(last->mark[EXEC_OUT_BEGINS], last->mark[EXEC_OUT_ENDS], &out));
+        }
+        RANK_CHECK(times->exposed_us >= (in + out) * 0.999);
+        RANK_CHECK(times->exposed_us + times->attention_us <= whole * 1.000001);
+    }
     RANK_CHECK(plan->sp == 1 ? times->exposed_us == 0 : times->exchange_in_us > 0 && times->exchange_out_us > 0);
     RANK_CHECK(exec_bytes(exec) == work_exec_bytes(problem, plan) + exec->workspace_bytes);
     return 0;

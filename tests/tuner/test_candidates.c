@@ -129,7 +129,6 @@ static void test_accumulate(void **state)
     assert_int_equal(seen, 4);
 }
 
-/* A host too small for what is offloaded to it is no fit, however empty the device, and the text says host. */
 /* Measured on CPU ranks, planned for GPUs: the peak holds a GPU's context. */
 static void test_planned_device(void **state)
 {
@@ -143,6 +142,7 @@ static void test_planned_device(void **state)
     assert_int_equal(all.rows[0].memory.peak_bytes - cpu, memory->context_bytes - memory->context_cpu_bytes);
 }
 
+/* A host too small for what is offloaded to it is no fit, however empty the device, and the text says host. */
 static void test_host_memory(void **state)
 {
     char fill[96];
