@@ -8,7 +8,7 @@ from rounds import alternate
 from theirs import Peer
 
 NAME = "torch"
-ABOUT = "attention fp32, 4 heads, d=128, S=8192, all CPUs: PyTorch SDPA against sptune"
+ABOUT = "attention fp32, 4 heads, d=128, all CPUs: PyTorch SDPA against sptune"
 SHAPE = {"heads": 4, "kv_heads": 4, "head_dim": 128}
 TARGETS = {"fwd": 1.15, "bwd": 1.2}
 

@@ -23,6 +23,15 @@ def rates(document, label):
     return sorted(out)
 
 
+def beside(first, document, label):
+    """A comparator of another file, on the picture's scale: the first file's direct by the ratio to direct of its own run."""
+    direct, out = dict(rates(first, "direct")), []
+    for row in document["rows"]:
+        if row.get("buffers") == "hot" and {"direct_us", label + "_us"} <= set(row["medians"]) and row["bytes"] in direct:
+            out.append((row["bytes"], direct[row["bytes"]] * row["medians"]["direct_us"] / row["medians"][label + "_us"]))
+    return sorted(out)
+
+
 def ceilings(document):
     return sorted(
         (row["bytes"], row["medians"][row["exchange"] + "_ceiling_GBps"])
@@ -59,7 +68,7 @@ def draw(folder, output):
         raise SystemExit(f"figures: {folder}/exchange.json is not there; scripts/figures exchange makes it")
     first = documents["exchange"]
     curves = [
-        (title, rates(documents[figure], label), colour, point)
+        (title, rates(first, label) if figure == "exchange" else beside(first, documents[figure], label), colour, point)
         for figure, label, title, colour, point in LINES
         if figure in documents
     ]

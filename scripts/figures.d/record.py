@@ -59,11 +59,11 @@ def digits(value, lo, hi):
     return 2 if hi - lo < 0.5 and value < 20 else 1 if value < 100 else 0
 
 
-def cells(ratio):
+def cells(ratio, quick):
     lo, hi = ratio["ci95"]
     n = digits(ratio["value"], lo, hi)
     target = "" if ratio["target"] is None else f">= {ratio['target']:g}"
-    return f"{ratio['value']:.{n}f}", f"[{lo:.{n}f}..{hi:.{n}f}]", target, ratio["verdict"]
+    return f"{ratio['value']:.{n}f}", f"[{lo:.{n}f}..{hi:.{n}f}]", target, "quick" if quick and target else ratio["verdict"]
 
 
 def title(document):
@@ -72,10 +72,10 @@ def title(document):
     return f"{document['name']}: {document['about']}\n  {machine['cpu']}, {machine['cpus']} CPUs, sptune {document['sptune']}{note}"
 
 
-def row_lines(row):
+def row_lines(row, quick=False):
     lines = [f"  {row['name']}  ({row['ranks']} ranks x {row['threads']} threads)"]
     for ratio in row["ratios"]:
-        value, interval, target, verdict = cells(ratio)
+        value, interval, target, verdict = cells(ratio, quick)
         lines.append(f"    {ratio['name']:<34} {value:>6} {interval:<14} {target:<8} {verdict}")
     return "\n".join(lines)
 
@@ -85,5 +85,5 @@ def markdown(document):
     lines = ["| what | ratio | 95 % | target | |", "|---|---|---|---|---|"]
     for row in document["rows"]:
         for ratio in row["ratios"]:
-            lines.append(f"| {row['name']}: {ratio['name']} | " + " | ".join(cells(ratio)) + " |")
+            lines.append(f"| {row['name']}: {ratio['name']} | " + " | ".join(cells(ratio, document.get("quick", False))) + " |")
     return "\n".join(lines)
