@@ -293,31 +293,50 @@ static void gradient_row(const struct backward *backward, float lse, float d, fl
     memset(ds + seen.end, 0, (size_t)(n - seen.end) * sizeof *ds);
 }
 
-/* P, dS and dQ of one panel of queries. */
-static void tile_panel(const struct tile *tile, int64_t panel)
+/* S and dP of the tile. A panel of K, then of V, serves all panels of queries from L1. */
+static void tile_products(const struct tile *tile, int64_t panels, const struct attention_range *range)
 {
     const struct backward *backward = tile->backward;
-    struct attention_range range = range_in_block(tile->keys.panel[panel], tile->key, STRIPE, MICRO_COLS);
-    int64_t row = panel * MICRO_ROWS, at = tile->slot * STRIPE + row, n = range.end - range.first;
-    int64_t dim = backward->shape->head_dim, dim_v = backward->shape->head_dim_v, padded = backward->dim_padded;
-    float *p = tile->p + row * STRIPE, *ds = tile->ds + row * STRIPE;
-    for (int64_t j = range.first; j < range.end; j += MICRO_COLS)
-        micro_tile(MICRO_SET, dim, backward->q_rows + at * dim, 1, MICRO_ROWS, backward->k_cols + (tile->row + j) * dim,
-                   p + j, STRIPE, NULL);
-    for (int64_t j = range.first; j < range.end; j += MICRO_COLS)
-        micro_tile(MICRO_SET, dim_v, backward->do_rows + at * dim_v, 1, MICRO_ROWS,
-                   backward->v_cols + (tile->row + j) * dim_v, ds + j, STRIPE, NULL);
-    for (int64_t r = 0; r < MICRO_ROWS; r++) {
-        struct attention_range seen = tile->keys.row[row + r];
-        seen.first = attention_clamp(seen.first - tile->key, tile->range.first, tile->range.end) - tile->range.first;
-        seen.end = attention_clamp(seen.end - tile->key, tile->range.first, tile->range.end) - tile->range.first;
-        gradient_row(backward, backward->lse[at + r], backward->d[at + r], p + r * STRIPE + tile->range.first,
-                     ds + r * STRIPE + tile->range.first, tile->range.end - tile->range.first, seen);
+    int64_t dim = backward->shape->head_dim, dim_v = backward->shape->head_dim_v, at = tile->slot * STRIPE;
+    for (int64_t j = tile->range.first; j < tile->range.end; j += MICRO_COLS) {
+        const float *k = backward->k_cols + (tile->row + j) * dim, *v = backward->v_cols + (tile->row + j) * dim_v;
+        for (int64_t panel = 0, row = 0; panel < panels; panel++, row += MICRO_ROWS)
+            if (j >= range[panel].first && j < range[panel].end)
+                micro_tile(MICRO_SET, dim, backward->q_rows + (at + row) * dim, 1, MICRO_ROWS, k,
+                           tile->p + row * STRIPE + j, STRIPE, NULL);
+        for (int64_t panel = 0, row = 0; panel < panels; panel++, row += MICRO_ROWS)
+            if (j >= range[panel].first && j < range[panel].end)
+                micro_tile(MICRO_SET, dim_v, backward->do_rows + (at + row) * dim_v, 1, MICRO_ROWS, v,
+                           tile->ds + row * STRIPE + j, STRIPE, NULL);
     }
-    const float *k = backward->k_lanes + tile->row * padded + range.first * MICRO_COLS;
-    for (int64_t t = 0; n > 0 && t < padded; t += MICRO_COLS)
-        micro_tile(MICRO_ADD, n, ds + range.first, STRIPE, 1, k + t * STRIPE, backward->dq + at * padded + t, padded,
-                   NULL);
+}
+
+/* P and dS of the tile. */
+static void tile_gradients(const struct tile *tile, int64_t rows)
+{
+    const struct backward *backward = tile->backward;
+    int64_t at = tile->slot * STRIPE, first = tile->range.first, end = tile->range.end;
+    for (int64_t r = 0; r < rows; r++) {
+        struct attention_range seen = tile->keys.row[r];
+        seen.first = attention_clamp(seen.first - tile->key, first, end) - first;
+        seen.end = attention_clamp(seen.end - tile->key, first, end) - first;
+        gradient_row(backward, backward->lse[at + r], backward->d[at + r], tile->p + r * STRIPE + first,
+                     tile->ds + r * STRIPE + first, end - first, seen);
+    }
+}
+
+/* dQ of the tile's queries, summed over its keys. */
+static void tile_queries(const struct tile *tile, int64_t panels, const struct attention_range *range)
+{
+    const struct backward *backward = tile->backward;
+    int64_t padded = backward->dim_padded, at = tile->slot * STRIPE;
+    for (int64_t t = 0; t < padded; t += MICRO_COLS)
+        for (int64_t panel = 0, row = 0; panel < panels; panel++, row += MICRO_ROWS)
+            if (range[panel].first < range[panel].end)
+                micro_tile(MICRO_ADD, range[panel].end - range[panel].first,
+                           tile->ds + row * STRIPE + range[panel].first, STRIPE, 1,
+                           backward->k_lanes + tile->row * padded + t * STRIPE + range[panel].first * MICRO_COLS,
+                           backward->dq + (at + row) * padded + t, padded, NULL);
 }
 
 /* dK and dV of the tile's keys, summed over `count` queries. */
@@ -325,14 +344,14 @@ static void tile_keys(const struct tile *tile, int64_t count)
 {
     const struct backward *backward = tile->backward;
     int64_t dim = backward->dim_padded, dim_v = backward->dim_v_padded, at = tile->slot * STRIPE;
-    for (int64_t j = tile->range.first; j < tile->range.end; j += MICRO_ROWS) {
-        for (int64_t t = 0; t < dim_v; t += MICRO_COLS)
+    for (int64_t t = 0; t < dim_v; t += MICRO_COLS)
+        for (int64_t j = tile->range.first; j < tile->range.end; j += MICRO_ROWS)
             micro_tile(MICRO_ADD, count, tile->p + j, 1, STRIPE, backward->do_lanes + at * dim_v + t * STRIPE,
                        backward->dv + (tile->row + j) * dim_v + t, dim_v, NULL);
-        for (int64_t t = 0; t < dim; t += MICRO_COLS)
+    for (int64_t t = 0; t < dim; t += MICRO_COLS)
+        for (int64_t j = tile->range.first; j < tile->range.end; j += MICRO_ROWS)
             micro_tile(MICRO_ADD, count, tile->ds + j, 1, STRIPE, backward->q_lanes + at * dim + t * STRIPE,
                        backward->dk + (tile->row + j) * dim + t, dim, NULL);
-    }
 }
 
 static void tile_run(struct tile *tile, const struct wave_item *item, const struct block *block)
@@ -342,8 +361,13 @@ static void tile_run(struct tile *tile, const struct wave_item *item, const stru
     tile->range = range_in_block(tile->keys.all, tile->key, STRIPE, TILE_STEP);
     if (tile->range.first == tile->range.end)
         return;
-    for (int64_t panel = 0; panel * MICRO_ROWS < block->count; panel++)
-        tile_panel(tile, panel);
+    struct attention_range range[STRIPE / MICRO_ROWS];
+    int64_t panels = (block->count + MICRO_ROWS - 1) / MICRO_ROWS;
+    for (int64_t panel = 0; panel < panels; panel++)
+        range[panel] = range_in_block(tile->keys.panel[panel], tile->key, STRIPE, MICRO_COLS);
+    tile_products(tile, panels, range);
+    tile_gradients(tile, panels * MICRO_ROWS);
+    tile_queries(tile, panels, range);
     tile_keys(tile, block->count);
 }
 

@@ -72,14 +72,30 @@ SIMD_INLINE simd simd_max(simd a, simd b)
 #endif
 }
 
+#if defined(__SSE2__)
+SIMD_INLINE float simd_max_lanes4(__m128 value)
+{
+    value = _mm_max_ps(value, _mm_movehl_ps(value, value));
+    return _mm_cvtss_f32(_mm_max_ss(value, _mm_shuffle_ps(value, value, 1)));
+}
+#endif
+
 SIMD_INLINE float simd_max_lanes(simd value)
 {
-    float lanes[SIMD_FLOATS], max;
-    memcpy(lanes, &value, sizeof lanes);
-    max = lanes[0];
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)value);
+#elif defined(__AVX2__)
+    return simd_max_lanes4(_mm_max_ps(_mm256_castps256_ps128((__m256)value), _mm256_extractf128_ps((__m256)value, 1)));
+#elif defined(__SSE2__)
+    return simd_max_lanes4((__m128)value);
+#elif defined(__ARM_NEON)
+    return vmaxvq_f32((float32x4_t)value);
+#else
+    float max = value[0];
     for (int i = 1; i < SIMD_FLOATS; i++)
-        max = lanes[i] > max ? lanes[i] : max;
+        max = value[i] > max ? value[i] : max;
     return max;
+#endif
 }
 
 SIMD_INLINE float simd_sum_lanes(simd value)
