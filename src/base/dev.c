@@ -93,6 +93,7 @@ enum status dev_queue_create(struct dev *dev, struct dev_queue **out)
 {
     TRY(dev->ops->queue_create(dev, out));
     (*out)->dev = dev;
+    (*out)->unmarked = false;
     return STATUS_OK;
 }
 
@@ -100,6 +101,7 @@ enum status dev_queue_create_beside(struct dev *dev, struct dev_queue **out)
 {
     TRY(dev->ops->queue_create_beside(dev, out));
     (*out)->dev = dev;
+    (*out)->unmarked = false;
     return STATUS_OK;
 }
 
@@ -184,6 +186,21 @@ void dev_event_destroy(struct dev_event *event)
 enum status dev_event_record(struct dev_event *event, struct dev_queue *queue)
 {
     return queue->dev->ops->event_record(event, queue);
+}
+
+enum status dev_mark(struct dev_event *event, struct dev_queue *queue)
+{
+    return queue->unmarked ? STATUS_OK : dev_event_record(event, queue);
+}
+
+void dev_queue_marks(struct dev_queue *queue, bool on)
+{
+    queue->unmarked = !on;
+}
+
+bool dev_queue_marks_on(const struct dev_queue *queue)
+{
+    return !queue->unmarked;
 }
 
 enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event)

@@ -78,6 +78,11 @@ enum status dev_event_record(struct dev_event *event, struct dev_queue *queue);
 /* The queue waits for the event; so does the caller where calls complete before they return. */
 enum status dev_event_wait(struct dev_queue *queue, struct dev_event *event);
 enum status dev_event_us(struct dev_event *from, struct dev_event *to, double *out_us);
+/* An event that is recorded only to tell time. Each costs a device that runs behind its host a microsecond or two between kernels, so
+ * whoever times the whole switches the marks of a queue off meanwhile; they then keep what they had. On at first. */
+enum status dev_mark(struct dev_event *event, struct dev_queue *queue);
+void dev_queue_marks(struct dev_queue *queue, bool on);
+bool dev_queue_marks_on(const struct dev_queue *queue);
 
 /* Work that is kept instead of run, and then put on the queue as one: what fn(arg) puts there, the same every time; it waits for nothing.
  * STATUS_UNSUPPORTED where calls complete before they return. */

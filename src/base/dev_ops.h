@@ -19,6 +19,7 @@ struct dev {
 };
 struct dev_queue {
     struct dev *dev;
+    bool unmarked; /* dev_queue_marks */
 };
 struct dev_event {
     struct dev *dev;

@@ -130,6 +130,7 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     enum timing_how how = name == warming ? TIMING_OPEN : row->c->timing == BENCH_LOOP ? TIMING_HOST : TIMING_GATED;
     int64_t from = clock_ns();
     double us = 0;
+    dev_queue_marks(row->subject->queue(row->state), false);
     TRY(timing_begin(run->timing, how, row->subject->queue(row->state)));
     range_push_at(name, row->iteration);
     if (row->graph != NULL)
@@ -138,6 +139,7 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
         *failed = row->subject->enqueue(row->state, row->iteration + i);
     range_pop();
     TRY(timing_end(run->timing, &us));
+    dev_queue_marks(row->subject->queue(row->state), true);
     *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
     row->iteration += loop;
     if (row->subject->whole_us != NULL && *failed == STATUS_OK)
@@ -214,9 +216,13 @@ enum { LOOP = 20 };
 static enum status put_all(void *arg)
 {
     struct row *row = arg;
-    for (int i = 0; i < row->loop; i++)
-        TRY(row->subject->enqueue(row->state, row->iteration + i));
-    return STATUS_OK;
+    struct dev_queue *queue = row->subject->queue(row->state);
+    enum status status = STATUS_OK;
+    dev_queue_marks(queue, false);
+    for (int i = 0; i < row->loop && status == STATUS_OK; i++)
+        status = row->subject->enqueue(row->state, row->iteration + i);
+    dev_queue_marks(queue, true);
+    return status;
 }
 
 /* As many iterations as make a graph of some 10 ms; it runs once, since the first run is not like the others. */

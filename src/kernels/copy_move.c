@@ -19,12 +19,12 @@ static uint32_t unit_of(const struct copy_job *job)
     return (uint32_t)(all & (0 - all));
 }
 
-static uint32_t across(uint32_t units, uint32_t threads)
+void move_share(struct move *move, uint32_t threads)
 {
-    uint32_t n = 1;
-    while (n < threads && n < units)
-        n *= 2;
-    return n;
+    move->shift = 0;
+    while (1u << move->shift < threads && 1u << move->shift < move->units)
+        move->shift++;
+    move->pieces = (move->units + (1u << move->shift) - 1) >> move->shift;
 }
 
 static enum status cut_move(const struct cut *cut, const struct copy_job *job)
@@ -40,7 +40,7 @@ static enum status cut_move(const struct cut *cut, const struct copy_job *job)
         move.src_stride[d] = job->src_stride[d];
         move.dst_stride[d] = job->dst_stride[d];
     }
-    move.across = across(move.units, cut->threads);
+    move_share(&move, cut->threads);
     return cut->visit(cut->arg, &move, unit);
 }
 
@@ -103,6 +103,6 @@ enum status move_split(const struct copy_job *job, uint32_t threads, move_visit 
 
 uint32_t move_blocks(const struct move *move, uint32_t threads, uint32_t rows)
 {
-    uint64_t side = (uint64_t)(threads / move->across) * rows;
+    uint64_t side = (uint64_t)(threads >> move->shift) * rows;
     return (uint32_t)((move->nrows + side - 1) / side);
 }

@@ -1,13 +1,19 @@
 /* kernels/copy_move.h -- a copy job cut into moves that GPU threads share: the index arithmetic, for host and device alike.
  *
  * A move's rows are counted 0 .. nrows-1, the last dimension fastest. A row is copied in units of 16, 8, 4, 2 or 1 bytes: the
- * largest that divides its length, both sides' strides and both addresses. `across` threads of a block share a row, the others take
- * the next rows: block b of B, thread t, step k has row (k*B + b) * (threads/across) + t/across.
+ * largest that divides its length, both sides' strides and both addresses. 2^shift threads of a block share a row, the others take
+ * the next rows.
+ *
+ * A chunk is what the threads of a block copy with one unit each: a piece of 2^shift units of threads >> shift rows. The chunks of a
+ * move are counted pieces first; a launch that shares several moves counts theirs one move after the other, so that many small moves
+ * take no longer than one.
  */
 #ifndef SPTUNE_KERNELS_COPY_MOVE_H
 #define SPTUNE_KERNELS_COPY_MOVE_H
 
 #include "kernels/copy.h"
+
+#include <stdbool.h>
 
 #if defined(__CUDACC__)
 #define MOVE_BOTH static __host__ __device__ __forceinline__
@@ -26,7 +32,8 @@ struct move {
     char *dst;
     uint32_t n1, n2; /* the two inner dimensions */
     int64_t src_stride[3], dst_stride[3]; /* bytes */
-    uint32_t nrows, units, across;
+    uint32_t nrows, units;
+    uint32_t shift, pieces; /* by move_share */
 };
 
 struct move_place {
@@ -43,6 +50,32 @@ MOVE_BOTH struct move_place move_row(const struct move *move, uint32_t row)
     return place;
 }
 
+MOVE_BOTH uint32_t move_chunks(const struct move *move, uint32_t threads)
+{
+    uint32_t side = threads >> move->shift;
+    return (uint32_t)(((uint64_t)move->nrows + side - 1) / side * move->pieces);
+}
+
+/* What a thread copies of a chunk: its row and unit. False: nothing, at the edges. */
+MOVE_BOTH bool move_unit(const struct move *move, uint32_t threads, uint32_t chunk, uint32_t thread, uint32_t *row, uint32_t *unit)
+{
+    uint32_t group = move->pieces == 1 ? chunk : chunk / move->pieces, piece = chunk - group * move->pieces;
+    *row = group * (threads >> move->shift) + (thread >> move->shift);
+    *unit = (piece << move->shift) + (thread & ((1u << move->shift) - 1));
+    return *row < move->nrows && *unit < move->units;
+}
+
+/* The `step`th of the chunks that block b of B takes of `total`; total or more: none. Blocks take every Bth, and begin at different
+ * ones, spread over the whole: at any moment some are at each of its parts. steps = ceil(total / B). */
+MOVE_BOTH uint32_t move_turn(uint32_t total, uint32_t blocks, uint32_t block, uint32_t steps, uint32_t step)
+{
+    uint32_t at = step + (uint32_t)((uint64_t)block * steps / blocks);
+    at = at < steps ? at : at - steps;
+    return step < steps ? at * blocks + block : total;
+}
+
+/* How many of `threads` threads, a power of two, share a row: as many as it has units. */
+void move_share(struct move *move, uint32_t threads);
 /* Calls visit for each move of the job, for blocks of `threads` (a power of two). Empty jobs have none. Slices of more than 2^31
  * rows: STATUS_UNSUPPORTED. */
 typedef enum status move_visit(void *arg, const struct move *move, uint32_t unit);

@@ -2,7 +2,8 @@
  *
  * Floor: the bytes that leave over the rate of the links (390 GB/s each way on two H200), as each is read once here and stored once
  * there. A barrier costs a store and a load across the link, some 2 us; there are two. Loads in flight hide the latency of this
- * GPU's memory, and stores across the link need no answer, so pushing needs fewer threads than pulling.
+ * GPU's memory, and stores across the link need no answer, so pushing needs fewer threads than pulling. Blocks begin at different
+ * places of the list, so that from first to last some of them keep every link busy while others copy what stays on this GPU.
  */
 #include "base/dev_cuda.h"
 #include "kernels/copy_peers.h"
@@ -11,12 +12,14 @@
 #include "kernels/copy_sum.cuh"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     THREADS = 512,
     ROWS = 4,
     MOVES = 96, /* of a launch */
-    LOOKS = 256, /* at a flag, between two looks at the clock */
+    FEW_MOVES = 12, /* of a launch whose arguments fit the first 4 KiB of its parameters: those of two ranks */
+    LOOKS = 256,   /* at a flag, between two looks at the clock */
 };
 
 struct meeting {
@@ -33,10 +36,11 @@ struct copy_peers {
     int32_t *late;
 };
 
-struct work {
+template <int most> struct work {
     struct meeting meeting;
-    struct move move[MOVES];
     int nmoves;
+    uint32_t start[most + 1]; /* first chunk of each, and how many in all */
+    struct move move[most];
 };
 
 __device__ __forceinline__ uint64_t now_ns()
@@ -46,10 +50,14 @@ __device__ __forceinline__ uint64_t now_ns()
     return ns;
 }
 
-/* Release and acquire at the scope of all GPUs; what other threads of the block stored before its barrier goes with it. */
-__device__ __forceinline__ void flag_set(uint32_t *flag, uint32_t value)
+/* At the scope of all GPUs. `release`: what other threads of the block stored before its barrier comes first, which costs the way to the
+ * farthest of it and back. */
+__device__ __forceinline__ void flag_set(uint32_t *flag, uint32_t value, bool release)
 {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+    if (release)
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+    else
+        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
 __device__ __forceinline__ uint32_t flag_get(const uint32_t *flag)
@@ -67,40 +75,68 @@ __device__ __noinline__ void give_up(const struct meeting &meeting, int rank)
 }
 
 /* Block b of all ranks; the number of the meeting grows by one each time. */
-__device__ __forceinline__ void meet(const struct meeting &meeting, uint32_t number)
+__device__ __forceinline__ void meet_peers(const struct meeting &meeting, uint32_t number, bool release)
 {
-    __syncthreads();
     const int peer = (int)threadIdx.x;
     if (peer < meeting.size && peer != meeting.rank) {
         const uint32_t *mine = meeting.flags[meeting.rank] + peer * COPY_PEERS_BLOCKS + blockIdx.x;
-        flag_set(meeting.flags[peer] + meeting.rank * COPY_PEERS_BLOCKS + blockIdx.x, number);
-        const uint64_t start = now_ns();
+        flag_set(meeting.flags[peer] + meeting.rank * COPY_PEERS_BLOCKS + blockIdx.x, number, release);
+        uint64_t start = 0;
         for (int looks = 1; (int32_t)(flag_get(mine) - number) < 0; looks++)
-            if (looks % LOOKS == 0 && now_ns() - start > meeting.limit_ns)
-                give_up(meeting, peer);
+            if (looks % LOOKS == 0) {
+                const uint64_t now = now_ns();
+                if (start == 0)
+                    start = now;
+                else if (now - start > meeting.limit_ns)
+                    give_up(meeting, peer);
+            }
     }
-    __syncthreads();
 }
 
-template <typename unit> __global__ void __launch_bounds__(THREADS, 2) push_kernel(const __grid_constant__ struct work work)
+/* Everything that a launch reads and writes of others lies between the two. What came before the launch is complete: nothing to release. */
+__device__ __forceinline__ uint32_t enter(const struct meeting &meeting)
 {
-    const uint32_t number = work.meeting.count[blockIdx.x];
-    meet(work.meeting, number + 1);
-    for (int m = 0; m < work.nmoves; m++)
-        move_rows<unit, THREADS, ROWS>(work.move[m], blockIdx.x, gridDim.x);
-    meet(work.meeting, number + 2);
+    uint32_t number = 0;
+    if (threadIdx.x < COPY_PEERS_RANKS) {
+        number = meeting.count[blockIdx.x];
+        meet_peers(meeting, number + 1, false);
+    }
+    __syncthreads();
+    return number;
+}
+
+__device__ __forceinline__ void leave(const struct meeting &meeting, uint32_t number, bool stored)
+{
+    __syncthreads();
+    meet_peers(meeting, number + 2, stored);
     if (threadIdx.x == 0)
-        work.meeting.count[blockIdx.x] = number + 2;
+        meeting.count[blockIdx.x] = number + 2;
+}
+
+/* Parameters lie in memory that a block reads one line after the other, each some hundreds of nanoseconds the first time: all threads
+ * fetch the moves together, while the first ones meet the peers. */
+template <typename unit, int most>
+__global__ void __launch_bounds__(THREADS, 2) push_kernel(const __grid_constant__ struct work<most> work)
+{
+    static_assert(sizeof(struct move) % sizeof(uint2) == 0, "moves are copied in units");
+    __shared__ struct move moves[most];
+    __shared__ uint32_t start[most + 1];
+    const int pieces = work.nmoves * (int)(sizeof(struct move) / sizeof(uint2));
+    if (threadIdx.x >= COPY_PEERS_RANKS)
+        for (int i = (int)threadIdx.x - COPY_PEERS_RANKS; i < pieces; i += THREADS - COPY_PEERS_RANKS)
+            ((uint2 *)moves)[i] = ((const uint2 *)work.move)[i];
+    if (threadIdx.x >= COPY_PEERS_RANKS && threadIdx.x <= COPY_PEERS_RANKS + work.nmoves)
+        start[threadIdx.x - COPY_PEERS_RANKS] = work.start[threadIdx.x - COPY_PEERS_RANKS];
+    const uint32_t number = enter(work.meeting);
+    move_list<unit, THREADS, ROWS>(moves, start, work.nmoves, blockIdx.x, gridDim.x);
+    leave(work.meeting, number, true);
 }
 
 __global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_constant__ struct meeting meeting, const __grid_constant__ struct sum sum)
 {
-    const uint32_t number = meeting.count[blockIdx.x];
-    meet(meeting, number + 1);
+    const uint32_t number = enter(meeting);
     sum_rows(sum, blockIdx.x, gridDim.x);
-    meet(meeting, number + 2);
-    if (threadIdx.x == 0)
-        meeting.count[blockIdx.x] = number + 2;
+    leave(meeting, number, false);
 }
 
 /* Blocks that won at each size on two H200 (docs/measurement.md). */
@@ -112,7 +148,7 @@ static int choose_blocks(const struct copy_peers *peers, int64_t bytes)
 }
 
 struct gather {
-    struct work work;
+    struct work<MOVES> work;
     uint32_t unit;
 };
 
@@ -130,12 +166,23 @@ static enum status take(void *arg, const struct move *move, uint32_t unit)
 
 static void same_unit(struct gather *gather)
 {
+    gather->work.start[0] = 0;
     for (int m = 0; m < gather->work.nmoves; m++) {
         struct move *move = &gather->work.move[m];
         move->units /= gather->unit;
-        move->across = 1;
-        while (move->across < THREADS && move->across < move->units)
-            move->across *= 2;
+        move_share(move, THREADS);
+        gather->work.start[m + 1] = gather->work.start[m] + move_chunks(move, THREADS);
+    }
+}
+
+template <int most> static void push_launch(const struct work<most> &work, uint32_t unit, int grid, cudaStream_t stream)
+{
+    switch (unit) {
+    case 16: push_kernel<uint4, most><<<grid, THREADS, 0, stream>>>(work); break;
+    case 8: push_kernel<uint2, most><<<grid, THREADS, 0, stream>>>(work); break;
+    case 4: push_kernel<uint32_t, most><<<grid, THREADS, 0, stream>>>(work); break;
+    case 2: push_kernel<uint16_t, most><<<grid, THREADS, 0, stream>>>(work); break;
+    default: push_kernel<uint8_t, most><<<grid, THREADS, 0, stream>>>(work); break;
     }
 }
 
@@ -155,12 +202,13 @@ static enum status run_jobs(struct copy_peers *peers, const struct copy_job *job
         same_unit(&gather);
     int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
     cudaStream_t stream = dev_cuda_stream(queue);
-    switch (gather.unit) {
-    case 16: push_kernel<uint4><<<grid, THREADS, 0, stream>>>(gather.work); break;
-    case 8: push_kernel<uint2><<<grid, THREADS, 0, stream>>>(gather.work); break;
-    case 4: push_kernel<uint32_t><<<grid, THREADS, 0, stream>>>(gather.work); break;
-    case 2: push_kernel<uint16_t><<<grid, THREADS, 0, stream>>>(gather.work); break;
-    default: push_kernel<uint8_t><<<grid, THREADS, 0, stream>>>(gather.work); break;
+    if (gather.work.nmoves <= FEW_MOVES) {
+        struct work<FEW_MOVES> few = {gather.work.meeting, gather.work.nmoves, {}, {}};
+        memcpy(few.start, gather.work.start, (size_t)(few.nmoves + 1) * sizeof few.start[0]);
+        memcpy(few.move, gather.work.move, (size_t)few.nmoves * sizeof few.move[0]);
+        push_launch(few, gather.unit, grid, stream);
+    } else {
+        push_launch(gather.work, gather.unit, grid, stream);
     }
     return dev_cuda_launched("the exchange between GPUs");
 }
@@ -190,7 +238,8 @@ enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs
 __global__ void meet_kernel(const __grid_constant__ struct meeting meeting)
 {
     const uint32_t number = meeting.count[0] + 1;
-    meet(meeting, number);
+    meet_peers(meeting, number, true);
+    __syncthreads();
     if (threadIdx.x == 0)
         meeting.count[0] = number;
 }

@@ -308,15 +308,15 @@ static enum status run_call(struct call *call)
         return HINT(FAIL(STATUS_USAGE, "an exchange of %lld bytes per peer with staging for %lld",
                          (long long)call->offset[call->n], (long long)(packed->staging_bytes / packed->size)),
                     "row_elems_max of the shape covers the widest call");
-    TRY(dev_event_record(call->mark[0], call->queue));
+    TRY(dev_mark(call->mark[0], call->queue));
     TRY(RANGE("pack", packed->size == 1 ? run_alone(call) : pack(call)));
-    TRY(dev_event_record(call->mark[1], call->queue));
+    TRY(dev_mark(call->mark[1], call->queue));
     if (packed->size > 1)
         TRY(RANGE("transfer", transfer(call)));
-    TRY(dev_event_record(call->mark[2], call->queue));
+    TRY(dev_mark(call->mark[2], call->queue));
     if (packed->size > 1)
         TRY(RANGE("unpack", unpack(call)));
-    return dev_event_record(call->mark[3], call->queue);
+    return dev_mark(call->mark[3], call->queue);
 }
 
 static enum status packed_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,

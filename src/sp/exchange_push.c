@@ -168,10 +168,10 @@ static enum status push_run(void *state, enum exchange_direction direction, cons
         int late = comm_job_rank(push->group, copy_peers_late(push->peers));
         return status_rank(FAIL(STATUS_TIMEOUT, "rank %d did not come to the exchange", late), late);
     }
-    TRY(dev_event_record(push->mark[0], queue));
+    TRY(dev_mark(push->mark[0], queue));
     TRY(RANGE("transfer", move(push, &call, queue)));
     push->marked = true;
-    return dev_event_record(push->mark[1], queue);
+    return dev_mark(push->mark[1], queue);
 }
 
 static void push_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us)

@@ -21,24 +21,25 @@ static enum status call_in(void *arg)
 {
     struct exec_step *step = arg;
     struct exec *exec = step->exec;
-    TRY(dev_event_record(step->mark[EXEC_IN_BEGINS], exec->beside));
+    TRY(dev_mark(step->mark[EXEC_IN_BEGINS], exec->beside));
     TRY(exec_step_in(exec, exec->backward, step, exec->beside));
-    return dev_event_record(step->mark[EXEC_IN_ENDS], exec->beside);
+    return dev_mark(step->mark[EXEC_IN_ENDS], exec->beside);
 }
 
 static enum status call_out(void *arg)
 {
     struct exec_step *step = arg;
     struct exec *exec = step->exec;
-    TRY(dev_event_record(step->mark[EXEC_OUT_BEGINS], exec->beside));
+    TRY(dev_mark(step->mark[EXEC_OUT_BEGINS], exec->beside));
     TRY(exec_step_out(exec, exec->backward, step, exec->beside));
-    return dev_event_record(step->mark[EXEC_OUT_ENDS], exec->beside);
+    return dev_mark(step->mark[EXEC_OUT_ENDS], exec->beside);
 }
 
+/* Its end is more than a mark: the way out waits for it. */
 static enum status attention(struct exec *exec, int chunk, struct dev_queue *queue)
 {
     struct exec_step *step = &exec->steps[chunk];
-    TRY(dev_event_record(step->mark[EXEC_ATTENTION_BEGINS], queue));
+    TRY(dev_mark(step->mark[EXEC_ATTENTION_BEGINS], queue));
     TRY(exec_step_attention(exec, exec->backward, chunk, queue));
     return dev_event_record(step->mark[EXEC_ATTENTION_ENDS], queue);
 }
@@ -47,16 +48,16 @@ static enum status in_turn(struct exec *exec, unsigned parts, struct dev_queue *
 {
     for (int c = 0; c < exec->plan.chunks; c++) {
         struct exec_step *step = &exec->steps[c];
-        TRY(dev_event_record(step->mark[EXEC_IN_BEGINS], queue));
+        TRY(dev_mark(step->mark[EXEC_IN_BEGINS], queue));
         if (parts & EXEC_IN)
             TRY(exec_step_in(exec, exec->backward, step, queue));
-        TRY(dev_event_record(step->mark[EXEC_IN_ENDS], queue));
+        TRY(dev_mark(step->mark[EXEC_IN_ENDS], queue));
         if (parts & EXEC_ATTENTION)
             TRY(attention(exec, c, queue));
-        TRY(dev_event_record(step->mark[EXEC_OUT_BEGINS], queue));
+        TRY(dev_mark(step->mark[EXEC_OUT_BEGINS], queue));
         if (parts & EXEC_OUT)
             TRY(exec_step_out(exec, exec->backward, step, queue));
-        TRY(dev_event_record(step->mark[EXEC_OUT_ENDS], queue));
+        TRY(dev_mark(step->mark[EXEC_OUT_ENDS], queue));
     }
     return STATUS_OK;
 }
@@ -66,6 +67,7 @@ static enum status beside(struct exec *exec, struct dev_queue *queue)
 {
     struct exec_step *steps = exec->steps;
     int n = exec->plan.chunks;
+    dev_queue_marks(exec->beside, dev_queue_marks_on(queue));
     TRY(dev_event_wait(exec->beside, exec->begins));
     TRY(dev_call(exec->beside, call_in, &steps[0]));
     TRY(dev_event_record(exec->arrived[0], exec->beside));
@@ -103,7 +105,7 @@ static enum status run(struct exec *exec, bool backward, unsigned parts, struct 
     } else {
         TRY(in_turn(exec, parts, queue));
     }
-    TRY(dev_event_record(exec->ends, queue));
+    TRY(dev_mark(exec->ends, queue));
     exec->ran = parts;
     if (!backward && (parts & EXEC_ATTENTION))
         exec->has_forward = true;
