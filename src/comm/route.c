@@ -70,9 +70,7 @@ enum status route_alloc(struct comm *group, enum transport_route kind, size_t by
     if (status == STATUS_OK)
         status = comm_agree(group, routes_of(group)->tell(group->route[kind], memory), "tell of its memory");
     if (status != STATUS_OK) {
-        const struct status_message kept = *status_last();
         route_free(group, kind, memory);
-        status_restore(&kept);
         return status;
     }
     *out = memory;

@@ -36,13 +36,22 @@ struct known { /* memory of a route */
 };
 
 struct route {
-    const struct nccl *nccl;
+    struct nccl *nccl;
     enum transport_route kind;
     ncclComm_t comm; /* the job's, or one of its own */
     int *peers;      /* [size] its ranks in comm */
     int size, rank;
     struct known *known;
 };
+
+/* Asked while something is given up: what went wrong stays said. */
+static bool job_lives(const struct route *route)
+{
+    const struct status_message kept = *status_last();
+    bool lives = boot_poll(route->nccl->boot) == STATUS_OK;
+    status_restore(&kept);
+    return lives;
+}
 
 static enum status route_id(void *state, char id[TRANSPORT_ID_BYTES])
 {
@@ -108,21 +117,29 @@ static ncclResult_t call_open(struct nccl_call *call)
     return code;
 }
 
+/* Said by NCCL once asked, and by the verdict from then on. */
+static enum status no_windows(struct nccl *nccl)
+{
+    struct verdict no =
+        verdict_no(RULE_EXCHANGE_CANNOT, "NCCL %d.%d.%d has no symmetric windows between these GPUs",
+                   nccl->api->version / 10000, nccl->api->version / 100 % 100, nccl->api->version % 100);
+    nccl->routes[TRANSPORT_WINDOW] = nccl->routes[TRANSPORT_ENGINE] = no;
+    return FAIL(STATUS_UNSUPPORTED, "%s", no.why);
+}
+
 static enum status communicator(struct route *route, const char *id)
 {
-    const struct nccl *nccl = route->nccl;
     struct nccl_call *call = NULL;
-    TRY(nccl_call_create(nccl, call_open, &call));
+    TRY(nccl_call_create(route->nccl, call_open, &call));
     call->rank = route->rank;
     call->size = route->size;
     call->engine = route->kind == TRANSPORT_ENGINE;
     memcpy(&call->id, id, sizeof call->id);
-    enum status status = nccl_call_run(nccl, &call, "making a communicator of a group, with windows");
+    enum status status = nccl_call_run(route->nccl, &call, "making a communicator of a group, with windows");
     if (status == STATUS_OK)
         route->comm = call->comm;
     if (status == STATUS_OK && call->told == NULL)
-        status = FAIL(STATUS_UNSUPPORTED, "NCCL %d.%d.%d has no symmetric windows between these GPUs",
-                      nccl->api->version / 10000, nccl->api->version / 100 % 100, nccl->api->version % 100);
+        status = no_windows(route->nccl);
     free(call);
     return status;
 }
@@ -133,7 +150,7 @@ static void route_close(void *handle)
     if (route == NULL)
         return;
     if (route->comm != NULL && route->comm != route->nccl->comm) {
-        if (boot_poll(route->nccl->boot) == STATUS_OK)
+        if (job_lives(route))
             route->nccl->api->ncclCommDestroy(route->comm);
         else
             route->nccl->api->ncclCommAbort(route->comm);
@@ -142,8 +159,8 @@ static void route_close(void *handle)
     free(route);
 }
 
-static enum status route_create(const struct nccl *nccl, enum transport_route kind, const int *ranks, int size,
-                                int rank, struct route **out)
+static enum status route_create(struct nccl *nccl, enum transport_route kind, const int *ranks, int size, int rank,
+                                struct route **out)
 {
     struct route *route = calloc(1, sizeof *route);
     int *peers = calloc((size_t)size, sizeof *peers);
@@ -162,7 +179,7 @@ static enum status route_create(const struct nccl *nccl, enum transport_route ki
 static enum status route_open(void *state, enum transport_route kind, const int *ranks, int size, int rank,
                               const char id[TRANSPORT_ID_BYTES], void **out)
 {
-    const struct nccl *nccl = state;
+    struct nccl *nccl = state;
     struct route *route = NULL;
     enum status status = route_create(nccl, kind, ranks, size, rank, &route);
     if (status != STATUS_OK) {
@@ -174,9 +191,7 @@ static enum status route_open(void *state, enum transport_route kind, const int 
     else
         status = communicator(route, id);
     if (status != STATUS_OK) {
-        const struct status_message kept = *status_last();
         route_close(route);
-        status_restore(&kept);
         return status;
     }
     *out = route;
@@ -265,7 +280,7 @@ static void route_free(void *handle, void *memory)
     if (known == NULL)
         return;
     *at = known->next;
-    if (boot_poll(route->nccl->boot) == STATUS_OK) {
+    if (job_lives(route)) {
         if (known->told != NULL && route->kind == TRANSPORT_REGISTERED)
             route->nccl->api->ncclCommDeregister(route->comm, known->told);
         else if (known->told != NULL)
