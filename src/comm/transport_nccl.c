@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/dev_cuda.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #include <stdlib.h>
@@ -61,6 +62,15 @@ static enum status load(struct nccl *nccl)
     return STATUS_OK;
 }
 
+/* docs/decisions/0007-peer-pointers.md says why it is CUDA IPC whatever the two versions are. */
+static void say(const struct nccl *nccl)
+{
+    const int version = nccl->api->version;
+    log_verbose("NCCL %d.%d.%d, headers of %d.%d.%d; %s%s", version / 10000, version / 100 % 100, version % 100, NCCL_MAJOR,
+                NCCL_MINOR, NCCL_PATCH,
+                verdict_ok(&nccl->peers) ? "peers' memory by CUDA IPC" : "no peer's memory is mapped: ", nccl->peers.why);
+}
+
 static void nccl_close(void *state)
 {
     struct nccl *nccl = state;
@@ -101,6 +111,7 @@ static enum status nccl_open(struct boot *boot, struct dev *dev, const char *pre
         free(nccl);
         return status;
     }
+    say(nccl);
     *state = nccl;
     return STATUS_OK;
 }
