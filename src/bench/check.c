@@ -39,6 +39,14 @@ void tally_wrong(struct tally *tally, const char *fmt, ...)
     va_end(args);
 }
 
+void tally_cannot(struct tally *tally, const char *why)
+{
+    if (tally->wrong || tally->cannot)
+        return;
+    tally->cannot = true;
+    text_print(tally->why, sizeof tally->why, "%s", why);
+}
+
 enum status tally_status(struct tally *tally, enum status status)
 {
     if (status == STATUS_OK || group_is_over(status))
@@ -82,8 +90,8 @@ static enum status row_join(struct check_report *report, const char *area, const
     }
     if (row.cases == 0 && row.outcome == CHECK_PASSED) {
         row.outcome = CHECK_WAIVED;
-        row.rule = RULE_KERNEL_CANNOT;
-        text_print(row.why, sizeof row.why, "none of the small problems is legal for it");
+        row.rule = all[0].cannot ? RULE_EXCHANGE_CANNOT : RULE_KERNEL_CANNOT;
+        text_print(row.why, sizeof row.why, "%s", all[0].cannot ? all[0].why : "none of the small problems is legal for it");
     }
     return row_append(report, &row);
 }

@@ -263,9 +263,13 @@ static enum status trial_run(const struct exchange *exchange, const struct group
     text_print(t.what, sizeof t.what, "batch %lld, %lld tokens each, %d/%d heads, %s, in %d calls", (long long)c->batch,
                (long long)c->seq_local, c->local * size, kv, dtype_name(c->dtype), c->pieces);
     struct verdict verdict = exchange->supports(&t.shape, group->comm);
-    if (!verdict_ok(&verdict))
+    if (!verdict_ok(&verdict)) {
+        tally_cannot(tally, verdict.why);
         return STATUS_OK;
+    }
     enum status status = trial_open(&t);
+    if (status == STATUS_UNSUPPORTED && tally->cases == 0) /* found only by trying, on all ranks of the group alike */
+        tally_cannot(tally, status_last()->what);
     if (status == STATUS_OK)
         status = there(&t);
     if (status == STATUS_OK)
@@ -273,15 +277,21 @@ static enum status trial_run(const struct exchange *exchange, const struct group
     if (status == STATUS_OK)
         status = back_summed(&t);
     trial_close(&t);
-    tally->cases++;
+    tally->cases += tally->cannot ? 0 : 1;
     return status;
 }
 
 enum status check_exchange_shapes(const struct exchange *exchange, const struct group *group, uint64_t seed,
                                   struct tally *tally)
 {
-    for (int i = 0; i < CASES; i++)
-        TRY(trial_run(exchange, group, &cases[i], seed + (uint64_t)i, tally));
+    for (int i = 0; i < CASES; i++) {
+        enum status status = trial_run(exchange, group, &cases[i], seed + (uint64_t)i, tally);
+        if (status == STATUS_UNSUPPORTED && tally->cannot) {
+            status_clear();
+            return STATUS_OK;
+        }
+        TRY(status);
+    }
     return STATUS_OK;
 }
 

@@ -11,10 +11,11 @@ extern const struct check check_kernels, check_transport, check_exchange, check_
 /* Of one row, on one rank: how many problems, and the first thing that was wrong. */
 struct tally {
     int cases;
-    bool wrong;
+    bool wrong, cannot; /* cannot: nothing was tried, for the reason in why */
     char why[256];
 };
 void tally_wrong(struct tally *tally, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tally_cannot(struct tally *tally, const char *why);
 /* A status that is no reason to end the job becomes something wrong; the others are returned. */
 enum status tally_status(struct tally *tally, enum status status);
 

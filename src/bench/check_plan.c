@@ -290,8 +290,12 @@ static enum status plan_row(struct bench_env *env, uint64_t seed, const struct p
     space_make(env, base, only, &space);
     int local = space.chunks[0] > LOCAL ? space.chunks[0] + space.chunks[0] % 2 : LOCAL; /* pairs of heads share a kv head */
     TRY(group_open(env, base->sp, &group));
+    const struct exchange_shape shape = {.batch = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
+    struct verdict path = exchange_find(base->exchange)->supports(&shape, group.comm); /* the same on every rank */
     enum status status = STATUS_OK;
-    for (int i = 0; i < CHECK_PROBLEMS && status == STATUS_OK; i++) {
+    if (base->sp > 1 && !verdict_ok(&path))
+        tally_cannot(&tally, path.why);
+    for (int i = 0; i < CHECK_PROBLEMS && status == STATUS_OK && !tally.cannot; i++) {
         struct problem problem;
         check_problem(i, base->sp, comm_size(env->world), local, &problem);
         struct visit visit = {.env = env, .group = &group, .problem = &problem, .seed = seed + (uint64_t)i, .tally = &tally};

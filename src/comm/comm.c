@@ -33,6 +33,9 @@ static void destroy(struct comm *comm)
 {
     if (!comm)
         return;
+    for (int kind = 0; kind < TRANSPORT_ROUTES; kind++)
+        if (comm->route[kind] != NULL)
+            comm->job->transport->routes->close(comm->route[kind]);
     dev_free(comm->job->dev, comm->slots);
     dev_queue_destroy(comm->queue);
     free(comm->ranks);

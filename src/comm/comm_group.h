@@ -42,6 +42,7 @@ struct comm {
     char *shared;            /* the same in host memory */
     struct transport_xfer *sends, *recvs; /* room for one of each per rank */
     const void **sources;                 /* room for one per rank */
+    void *route[TRANSPORT_ROUTES];        /* the transport's, NULL until route_open */
 };
 
 static inline struct transport_xfer group_xfer(const struct comm *comm, enum group_op op, int rank, const void *data,

@@ -33,6 +33,31 @@ struct transport_key {
     char data[TRANSPORT_KEY_BYTES];
 };
 
+/* Memory that the library is told of before it moves it, and the all-to-all over such memory: a route of one group of ranks. */
+enum transport_route {
+    TRANSPORT_REGISTERED, /* the library may copy from memory to memory, without buffers of its own */
+    TRANSPORT_WINDOW,     /* known to all ranks of the group, which map it */
+    TRANSPORT_ENGINE,     /* that, and moved by copy engines alone */
+    TRANSPORT_ROUTES
+};
+enum { TRANSPORT_ID_BYTES = 128 };
+
+struct transport_routes {
+    /* Can ranks of a group have one? The same answer on all ranks of the job; where it is no, nothing below is called. */
+    struct verdict (*verdict)(void *state, enum transport_route kind);
+    enum status (*id)(void *state, char id[TRANSPORT_ID_BYTES]); /* on one rank of the group, for open on all of them */
+    /* Collective over the group: `size` ranks of the job, this one is the rank-th of them. */
+    enum status (*open)(void *state, enum transport_route kind, const int *ranks, int size, int rank,
+                        const char id[TRANSPORT_ID_BYTES], void **route);
+    void (*close)(void *route); /* accepts NULL; collective in the good case, safe alone after a failure */
+    enum status (*alloc)(void *route, size_t bytes, const char *what, void **memory); /* this rank's; zeroed */
+    enum status (*tell)(void *route, void *memory); /* collective, on memory of the same size everywhere */
+    void (*free)(void *route, void *memory);        /* accepts NULL, and memory that was not told of */
+    /* Blocks of `bytes` in such memory, one from and one for each rank. TRANSPORT_ENGINE moves the own one too, and wants blocks that
+     * follow each other; the others leave it alone. Only enqueued. */
+    enum status (*alltoall)(void *route, const void *const *send, void *const *recv, size_t bytes, struct dev_queue *queue);
+};
+
 struct transport {
     const char *name; /* "ucx" */
     /* Collective over the bootstrap. `prefer` narrows the transports of the library ("shm", "tcp"; UCX also "posix", "sysv",
@@ -62,6 +87,8 @@ struct transport {
     void (*memory_destroy)(void *state, void *memory);       /* accepts NULL; peers that have it mapped keep it */
     enum status (*memory_map)(void *state, int peer, const struct transport_key *key, void **mapping, void **address);
     void (*memory_unmap)(void *state, void *mapping); /* accepts NULL */
+
+    const struct transport_routes *routes; /* NULL where there are none */
 };
 
 extern const struct transport *const transports[]; /* NULL-terminated */

@@ -7,104 +7,51 @@
 
 #include "base/clock.h"
 #include "base/dev_cuda.h"
+#include "base/log.h"
 #include "base/text.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-enum { INIT_US = 120 * 1000 * 1000, LOOK_NS = 200 * 1000 };
 
 static enum status explain(const struct nccl *nccl, ncclResult_t code, const char *what)
 {
-    if (code == ncclSuccess)
-        return STATUS_OK;
-    const char *last = nccl->comm != NULL ? nccl->api->ncclGetLastError(nccl->comm) : "";
-    return FAIL(STATUS_MACHINE, "NCCL: %s: %s%s%.200s", what, nccl->api->ncclGetErrorString(code), last[0] ? ": " : "", last);
+    return nccl_status(nccl->api, nccl->comm, code, what);
 }
 
-/* ---- making the communicator, which blocks until all ranks do: on a thread of its own, so that a dead peer ends the wait ---- */
-
-struct init { /* all that the thread reads */
-    const struct nccl_api *api;
-    int rank, size;
-    ncclUniqueId id;
-    int device;
-    ncclComm_t comm;
-    ncclResult_t code;
-    atomic_int done;
-};
-
-static void *init_run(void *arg)
+/* The id that rank 0 makes, on all of them. */
+static enum status share_id(const struct nccl *nccl, ncclUniqueId *id)
 {
-    struct init *init = arg;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    cudaSetDevice(init->device);
-    init->code = init->api->ncclCommInitRankConfig(&init->comm, init->size, init->id, init->rank, &config);
-    atomic_store(&init->done, 1);
-    return NULL;
-}
-
-static enum status init_wait(struct nccl *nccl, struct init *init)
-{
-    const struct timespec look = {.tv_nsec = LOOK_NS};
-    int64_t deadline_ns = clock_deadline(INIT_US);
-    while (!atomic_load(&init->done)) {
-        TRY(boot_poll(nccl->boot));
-        if (clock_passed(deadline_ns))
-            return FAIL(STATUS_TIMEOUT, "NCCL did not connect %d ranks within %d s", nccl->size, INIT_US / 1000000);
-        nanosleep(&look, NULL);
+    int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
+    void *data = id;
+    size_t bytes = sizeof *id;
+    TRY(boot_bcast(nccl->boot, 0, &data, &bytes, deadline_ns));
+    if (nccl->rank != 0) {
+        memcpy(id, data, sizeof *id);
+        free(data);
     }
     return STATUS_OK;
 }
 
-/* When the wait fails *init is left to its thread, which NCCL may hold for ever. */
-static enum status init_comm(struct nccl *nccl, struct init **init)
-{
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, init_run, *init) != 0)
-        return FAIL(STATUS_MACHINE, "no thread for making an NCCL communicator");
-    enum status status = init_wait(nccl, *init);
-    if (status != STATUS_OK) {
-        pthread_detach(thread);
-        *init = NULL;
-        return status;
-    }
-    pthread_join(thread, NULL);
-    nccl->comm = (*init)->comm;
-    return explain(nccl, (*init)->code, "making a communicator");
-}
-
 static enum status connect(struct nccl *nccl)
 {
-    struct init *init = calloc(1, sizeof *init);
-    int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
-    enum status status = init != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for a communicator");
+    struct nccl_call *call = NULL;
+    enum status status = nccl_call_create(nccl, nccl_call_connect, &call);
     if (status == STATUS_OK && nccl->rank == 0)
-        status = explain(nccl, nccl->api->ncclGetUniqueId(&init->id), "making a unique id");
-    status = boot_agree(nccl->boot, status, deadline_ns);
-    if (status != STATUS_OK) {
-        free(init);
-        return status;
+        status = explain(nccl, nccl->api->ncclGetUniqueId(&call->id), "making a unique id");
+    status = boot_agree(nccl->boot, status, clock_deadline(BOOT_DEADLINE_US));
+    if (status == STATUS_OK) {
+        status = share_id(nccl, &call->id);
+        if (status != STATUS_OK)
+            boot_abort(nccl->boot, status_last()); /* the others wait in NCCL */
     }
-    void *data = &init->id;
-    size_t bytes = sizeof init->id;
-    status = boot_bcast(nccl->boot, 0, &data, &bytes, deadline_ns);
-    if (status == STATUS_OK && nccl->rank != 0) {
-        memcpy(&init->id, data, sizeof init->id);
-        free(data);
+    if (status == STATUS_OK) {
+        call->rank = nccl->rank;
+        call->size = nccl->size;
+        status = nccl_call_run(nccl, &call, "making a communicator");
     }
-    init->api = nccl->api;
-    init->rank = nccl->rank;
-    init->size = nccl->size;
-    init->device = dev_cuda_index(nccl->dev);
     if (status == STATUS_OK)
-        status = init_comm(nccl, &init);
-    free(init);
-    if (status != STATUS_OK) /* the others wait in NCCL, not for an agreement: this ends them with the cause */
-        boot_abort(nccl->boot, status_last());
+        nccl->comm = call->comm;
+    free(call);
     return status;
 }
 
@@ -113,6 +60,15 @@ static enum status load(struct nccl *nccl)
     TRY(nccl_load(&nccl->api));
     text_print(nccl->in_use, sizeof nccl->in_use, "nccl");
     return STATUS_OK;
+}
+
+/* docs/decisions/0007-peer-pointers.md says why it is CUDA IPC whatever the two versions are. */
+static void say(const struct nccl *nccl)
+{
+    const int version = nccl->api->version;
+    log_verbose("NCCL %d.%d.%d, headers of %d.%d.%d; %s%s", version / 10000, version / 100 % 100, version % 100, NCCL_MAJOR,
+                NCCL_MINOR, NCCL_PATCH,
+                verdict_ok(&nccl->peers) ? "peers' memory by CUDA IPC" : "no peer's memory is mapped: ", nccl->peers.why);
 }
 
 static void nccl_close(void *state)
@@ -147,12 +103,15 @@ static enum status nccl_open(struct boot *boot, struct dev *dev, const char *pre
     status = boot_agree(boot, status, clock_deadline(BOOT_DEADLINE_US));
     if (status == STATUS_OK)
         status = cuda_memory_probe(nccl);
+    if (status == STATUS_OK)
+        status = nccl_routes_probe(nccl);
     if (status == STATUS_OK && nccl->size > 1)
         status = connect(nccl);
     if (status != STATUS_OK) {
         free(nccl);
         return status;
     }
+    say(nccl);
     *state = nccl;
     return STATUS_OK;
 }
@@ -274,4 +233,5 @@ const struct transport transport_nccl = {
     .memory_destroy = cuda_memory_destroy,
     .memory_map = cuda_memory_map,
     .memory_unmap = cuda_memory_unmap,
+    .routes = &nccl_routes,
 };

@@ -6,6 +6,7 @@
 #include "comm/transport.h"
 
 #include <nccl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define NCCL_FUNCTIONS(X)                                                                                              \
@@ -23,9 +24,24 @@
     X(ncclAllReduce)                                                                                                   \
     X(ncclReduceScatter)
 
+/* Those of newer NCCLs, which only routes need: NULL where the loaded one has none. */
+#if NCCL_VERSION_CODE >= 22800
+#define NCCL_ROUTE_FUNCTIONS(X)                                                                                        \
+    X(ncclMemAlloc)                                                                                                    \
+    X(ncclMemFree)                                                                                                     \
+    X(ncclCommRegister)                                                                                                \
+    X(ncclCommDeregister)                                                                                              \
+    X(ncclCommWindowRegister)                                                                                          \
+    X(ncclCommWindowDeregister)                                                                                        \
+    X(ncclAlltoAll)
+#else
+#define NCCL_ROUTE_FUNCTIONS(X)
+#endif
+
 struct nccl_api {
 #define NCCL_MEMBER(name) __typeof__(&name) name;
     NCCL_FUNCTIONS(NCCL_MEMBER)
+    NCCL_ROUTE_FUNCTIONS(NCCL_MEMBER)
 #undef NCCL_MEMBER
     int version; /* 22809 for 2.28.9 */
 };
@@ -40,8 +56,40 @@ struct nccl {
     int rank, size;
     ncclComm_t comm;
     struct verdict peers; /* may ranks map each other's memory? the same on all */
+    struct verdict routes[TRANSPORT_ROUTES]; /* the same on all */
     char in_use[64];
 };
+
+/* STATUS_MACHINE with NCCL's words. comm: NULL while there is none. */
+enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_t code, const char *what);
+
+/* A call of NCCL that waits for other ranks, on a thread of its own: a dead peer or the deadline ends the wait. It holds all that the
+ * thread reads and writes, on the heap, for a wait in vain leaves it to the thread, which NCCL may keep for ever. */
+struct nccl_call {
+    ncclResult_t (*run)(struct nccl_call *call);
+    const struct nccl_api *api;
+    int device;
+    ncclComm_t comm;
+    int rank, size; /* of the communicator */
+    bool engine;    /* its all-to-alls are to be those of copy engines */
+    ncclUniqueId id;
+    void *memory;
+    size_t bytes;
+    void *told;     /* what NCCL knows the memory by, NULL: nothing */
+    ncclResult_t code;
+    atomic_int done;
+};
+enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call), struct nccl_call **out);
+/* Runs and waits. When that fails the job is told (boot_abort), since the other ranks wait in NCCL; *call is NULL when it was left to its
+ * thread. Afterwards free(*call). */
+enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what);
+ncclResult_t nccl_call_connect(struct nccl_call *call); /* a run: sets comm, of rank, size, id and engine */
+
+/* Collective: fills nccl->routes. */
+enum status nccl_routes_probe(struct nccl *nccl);
+/* What this rank alone says: versions, functions, switches of the environment, driver (as CUDA numbers it). */
+struct verdict nccl_route_can(const struct nccl_api *api, enum transport_route kind, int driver);
+extern const struct transport_routes nccl_routes;
 
 struct verdict cuda_memory_verdict(void *state, size_t bytes, int ranks);
 enum status cuda_memory_create(void *state, size_t bytes, const char *what, void **memory, void **local,

@@ -28,6 +28,11 @@ static enum status resolve(void *library, struct nccl_api *api)
     memcpy(&api->name, &symbol, sizeof symbol);
     NCCL_FUNCTIONS(NCCL_RESOLVE)
 #undef NCCL_RESOLVE
+#define NCCL_LOOK(name)                                                                                                \
+    symbol = dlsym(library, #name);                                                                                    \
+    memcpy(&api->name, &symbol, sizeof symbol);
+    NCCL_ROUTE_FUNCTIONS(NCCL_LOOK)
+#undef NCCL_LOOK
     return STATUS_OK;
 }
 

@@ -9,8 +9,12 @@ extern const struct exchange exchange_direct;
 #if SPTUNE_CUDA
 extern const struct exchange exchange_nccl;
 extern const struct exchange exchange_nccl_separate;
+extern const struct exchange exchange_nccl_registered;
+extern const struct exchange exchange_nccl_window;
+extern const struct exchange exchange_nccl_ce;
 extern const struct exchange exchange_push;
 extern const struct exchange exchange_pull;
+extern const struct exchange exchange_ce;
 #endif
 
 const struct exchange *const exchanges[] = {
@@ -20,8 +24,12 @@ const struct exchange *const exchanges[] = {
 #if SPTUNE_CUDA
     &exchange_nccl,
     &exchange_nccl_separate,
+    &exchange_nccl_registered,
+    &exchange_nccl_window,
+    &exchange_nccl_ce,
     &exchange_push,
     &exchange_pull,
+    &exchange_ce,
 #endif
     NULL,
 };

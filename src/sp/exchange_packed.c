@@ -1,5 +1,5 @@
-/* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed; on GPUs nccl), or one after another
- * (packed-separate; nccl-separate).
+/* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed; on GPUs nccl, with staging that NCCL was told of
+ * nccl-registered, nccl-window, nccl-ce), or one after another (packed-separate; nccl-separate).
  *
  * packed moves all tensors of a call in one all-to-all. Staging holds, per peer, the tensors' blocks one after another:
  *
@@ -10,9 +10,14 @@
  * torch.distributed, which permute into a send buffer, exchange everything (the own block too) and permute out of the
  * receive buffer.
  *
+ * Over a route (comm/route.h) both sides and staging are memory of that route. The one by copy engines moves the own block too. It is
+ * copied from side to side in the pack pass all the same, and what arrives of it is not looked at, but where it can only come that way:
+ * into the sums, and into a side that receives without staging.
+ *
  * Copies of a replicated head come back from P/heads ranks; they meet in staging and are summed from there in rank
  * order.
  */
+#include "sp/exchange_packed.h"
 #include "sp/exchange_block.h"
 
 #include "base/mem.h"
@@ -28,6 +33,7 @@ struct packed {
     struct comm *group;
     struct dev *dev;
     int rank, size;
+    int route;             /* enum transport_route, or PACKED_PLAIN */
     int64_t staging_bytes; /* of each of the two */
     char *out, *in;        /* staging: size x the block of one peer */
     struct copy_job *jobs; /* size x EXCHANGE_TENSORS_MAX */
@@ -39,7 +45,7 @@ struct packed {
     int marked; /* rows of mark that the last run recorded */
 };
 
-static struct verdict supports(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group)
+struct verdict packed_can(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group)
 {
     if (group != NULL && dev_kind_of(comm_dev(group)) != dev)
         return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange packs on the %s, the ranks are on %s", dev_kind_name(dev),
@@ -53,10 +59,10 @@ static struct verdict supports(enum dev_kind dev, const struct exchange_shape *s
 
 static struct verdict packed_supports(const struct exchange_shape *shape, const struct comm *group)
 {
-    return supports(DEV_CPU, shape, group);
+    return packed_can(DEV_CPU, shape, group);
 }
 
-static void packed_destroy(void *state)
+void packed_destroy(void *state)
 {
     struct packed *packed = state;
     if (packed == NULL)
@@ -64,8 +70,10 @@ static void packed_destroy(void *state)
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++)
         for (int m = 0; m < MARKS; m++)
             dev_event_destroy(packed->mark[i][m]);
-    dev_free(packed->dev, packed->in);
-    dev_free(packed->dev, packed->out);
+    if (packed->group != NULL) {
+        packed_free(packed, packed->in);
+        packed_free(packed, packed->out);
+    }
     free(packed->recv_bytes);
     free(packed->send_bytes);
     free(packed->copies);
@@ -75,7 +83,7 @@ static void packed_destroy(void *state)
     free(packed);
 }
 
-static enum status staging_alloc(struct packed *packed)
+static enum status staging_size(struct packed *packed)
 {
     int64_t bytes, per_peer;
     if (packed->size == 1)
@@ -83,36 +91,54 @@ static enum status staging_alloc(struct packed *packed)
     TRY(mem_mul(packed->shape.batch, packed->shape.seq_local, "tokens of an exchange", &bytes));
     TRY(mem_mul(bytes, packed->shape.row_elems_max * dtype_bytes(packed->shape.dtype), "block of an exchange",
                 &per_peer));
-    TRY(mem_mul(per_peer, packed->size, "staging of an exchange", &packed->staging_bytes));
-    TRY(dev_alloc(packed->dev, (size_t)packed->staging_bytes, "exchange send staging", (void **)&packed->out));
-    return dev_alloc(packed->dev, (size_t)packed->staging_bytes, "exchange receive staging", (void **)&packed->in);
+    return mem_mul(per_peer, packed->size, "staging of an exchange", &packed->staging_bytes);
 }
 
-static enum status packed_create(const struct exchange_shape *shape, struct comm *group, void **state)
+static enum status staging_alloc(struct packed *packed)
+{
+    size_t bytes = (size_t)packed->staging_bytes;
+    if (packed->size == 1)
+        return STATUS_OK;
+    TRY(packed_alloc(packed, bytes, "exchange send staging", (void **)&packed->out));
+    return packed_alloc(packed, bytes, "exchange receive staging", (void **)&packed->in);
+}
+
+/* What can fail on this rank alone. *out is set, half-built too. */
+static enum status prepare(const struct exchange_shape *shape, struct comm *group, int route, struct packed **out)
 {
     struct packed *packed = NULL;
-    enum status status;
-    struct verdict verdict = supports(dev_kind_of(comm_dev(group)), shape, group);
-    if (!verdict_ok(&verdict))
-        return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     TRY(mem_alloc(sizeof *packed, "an exchange", (void **)&packed));
+    *out = packed;
     packed->shape = *shape;
     packed->group = group;
     packed->dev = comm_dev(group);
     packed->rank = comm_rank(group);
     packed->size = comm_size(group);
+    packed->route = route;
     size_t size = (size_t)packed->size;
-    TRY_OUT(
-        mem_alloc(size * EXCHANGE_TENSORS_MAX * sizeof *packed->jobs, "copies of an exchange", (void **)&packed->jobs));
-    TRY_OUT(mem_alloc(size * sizeof *packed->send, "blocks of an exchange", (void **)&packed->send));
-    TRY_OUT(mem_alloc(size * sizeof *packed->recv, "blocks of an exchange", (void **)&packed->recv));
-    TRY_OUT(mem_alloc(size * sizeof *packed->copies, "blocks of an exchange", (void **)&packed->copies));
-    TRY_OUT(mem_alloc(size * sizeof *packed->send_bytes, "blocks of an exchange", (void **)&packed->send_bytes));
-    TRY_OUT(mem_alloc(size * sizeof *packed->recv_bytes, "blocks of an exchange", (void **)&packed->recv_bytes));
-    TRY_OUT(staging_alloc(packed));
+    TRY(mem_alloc(size * EXCHANGE_TENSORS_MAX * sizeof *packed->jobs, "copies of an exchange", (void **)&packed->jobs));
+    TRY(mem_alloc(size * sizeof *packed->send, "blocks of an exchange", (void **)&packed->send));
+    TRY(mem_alloc(size * sizeof *packed->recv, "blocks of an exchange", (void **)&packed->recv));
+    TRY(mem_alloc(size * sizeof *packed->copies, "blocks of an exchange", (void **)&packed->copies));
+    TRY(mem_alloc(size * sizeof *packed->send_bytes, "blocks of an exchange", (void **)&packed->send_bytes));
+    TRY(mem_alloc(size * sizeof *packed->recv_bytes, "blocks of an exchange", (void **)&packed->recv_bytes));
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++)
         for (int m = 0; m < MARKS; m++)
-            TRY_OUT(dev_event_create(packed->dev, &packed->mark[i][m]));
+            TRY(dev_event_create(packed->dev, &packed->mark[i][m]));
+    return staging_size(packed);
+}
+
+enum status packed_create_over(const struct exchange_shape *shape, struct comm *group, int route, void **state)
+{
+    struct packed *packed = NULL;
+    enum status status;
+    struct verdict verdict = packed_can(dev_kind_of(comm_dev(group)), shape, group);
+    if (!verdict_ok(&verdict))
+        return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
+    TRY_OUT(comm_agree(group, prepare(shape, group, route, &packed), "prepare an exchange"));
+    if (route != PACKED_PLAIN)
+        TRY_OUT(route_open(group, (enum transport_route)route));
+    TRY_OUT(staging_alloc(packed));
     *state = packed;
     return STATUS_OK;
 out:
@@ -120,17 +146,29 @@ out:
     return status;
 }
 
-static enum status packed_alloc(void *state, size_t bytes, const char *what, void **out)
+enum status packed_create(const struct exchange_shape *shape, struct comm *group, void **state)
 {
-    return dev_alloc(((struct packed *)state)->dev, bytes, what, out);
+    return packed_create_over(shape, group, PACKED_PLAIN, state);
 }
 
-static void packed_free(void *state, void *memory)
+enum status packed_alloc(void *state, size_t bytes, const char *what, void **out)
 {
-    dev_free(((struct packed *)state)->dev, memory);
+    struct packed *packed = state;
+    if (packed->route != PACKED_PLAIN)
+        return route_alloc(packed->group, (enum transport_route)packed->route, bytes, what, out);
+    return dev_alloc(packed->dev, bytes, what, out);
 }
 
-static int64_t packed_staging(const void *state)
+void packed_free(void *state, void *memory)
+{
+    struct packed *packed = state;
+    if (packed->route != PACKED_PLAIN)
+        route_free(packed->group, (enum transport_route)packed->route, memory);
+    else
+        dev_free(packed->dev, memory);
+}
+
+int64_t packed_staging(const void *state)
 {
     return 2 * ((const struct packed *)state)->staging_bytes;
 }
@@ -185,16 +223,37 @@ static struct copy_job job_of(const struct exchange_block *from, const struct ex
                              .row_bytes = (size_t)from->row_bytes};
 }
 
+static bool by_engine(const struct call *call)
+{
+    return call->packed->route == TRANSPORT_ENGINE;
+}
+
+/* Flat blocks go, or come, as they lie. Copy engines want them one behind the other as well. */
+static bool is_straight(const struct call *call, struct exchange_block (*block)(const struct call *, int, int))
+{
+    struct exchange_block first = block(call, 0, 0);
+    if (call->whole || call->n > 1 || !exchange_block_is_flat(&first))
+        return false;
+    for (int p = 1; by_engine(call) && p < call->packed->size; p++)
+        if (block(call, 0, p).base != first.base + p * call->offset[1])
+            return false;
+    return true;
+}
+
 static bool sends_straight(const struct call *call)
 {
-    struct exchange_block block = block_from(call, 0, call->packed->rank);
-    return !call->whole && call->n == 1 && exchange_block_is_flat(&block);
+    return is_straight(call, block_from);
 }
 
 static bool receives_straight(const struct call *call)
 {
-    struct exchange_block block = block_to(call, 0, call->packed->rank);
-    return !call->whole && call->n == 1 && !merges(call, 0) && exchange_block_is_flat(&block);
+    return !merges(call, 0) && is_straight(call, block_to);
+}
+
+/* Does the own block of tensor i leave like those of the peers? */
+static bool own_leaves(const struct call *call, int i)
+{
+    return call->whole || (by_engine(call) && (merges(call, i) || receives_straight(call)));
 }
 
 /* One pass over everything that leaves: peers' blocks into staging, the own block to where it belongs. */
@@ -204,9 +263,9 @@ static enum status pack(const struct call *call)
     bool straight = sends_straight(call);
     int njobs = 0;
     for (int p = 0; p < packed->size; p++) {
-        bool own = p == packed->rank && !call->whole;
         for (int i = 0; i < call->n; i++) {
             struct exchange_block from = block_from(call, i, p), to = exchange_block_flat(&from, NULL);
+            bool own = p == packed->rank && !own_leaves(call, i);
             if (own && !merges(call, i))
                 to = block_to(call, i, p);
             else if (own)
@@ -233,6 +292,9 @@ static enum status transfer(const struct call *call)
         packed->recv[p] = receive_straight ? block_to(call, 0, p).base : staged(call, packed->in, 0, p);
         packed->send_bytes[p] = packed->recv_bytes[p] = p == packed->rank ? 0 : bytes;
     }
+    if (packed->route != PACKED_PLAIN)
+        return route_alltoall(packed->group, (enum transport_route)packed->route, packed->send, packed->recv, bytes,
+                              call->queue);
     return comm_alltoallv(packed->group, packed->send, packed->send_bytes, packed->recv, packed->recv_bytes,
                           call->queue);
 }
@@ -319,8 +381,8 @@ static enum status run_call(struct call *call)
     return dev_mark(call->mark[3], call->queue);
 }
 
-static enum status packed_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
-                              int n, struct dev_queue *queue)
+enum status packed_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
+                       struct dev_queue *queue)
 {
     struct packed *packed = state;
     struct call call = {.packed = packed, .direction = direction, .tensors = tensors, .n = n, .queue = queue};
@@ -330,7 +392,7 @@ static enum status packed_run(void *state, enum exchange_direction direction, co
     return run_call(&call);
 }
 
-static enum status separate_run(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
+enum status packed_run_separate(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
                                 int n, struct dev_queue *queue)
 {
     struct packed *packed = state;
@@ -349,7 +411,7 @@ static enum status separate_run(void *state, enum exchange_direction direction, 
     return STATUS_OK;
 }
 
-static void packed_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us)
+void packed_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us)
 {
     const struct packed *packed = state;
     double *const phase[MARKS - 1] = {pack_us, transfer_us, unpack_us};
@@ -363,29 +425,9 @@ static void packed_phases(void *state, double *pack_us, double *transfer_us, dou
     }
 }
 
-/* One row per device and way of sharing the all-to-alls. */
-#define PACKED(name_, dev_, together_, about_, supports_, run_)                                                        \
-    {                                                                                                                  \
-        .name = name_, .dev = dev_, .tensors_together = together_, .stages = true, .about = about_,                    \
-        .supports = supports_, .create = packed_create, .destroy = packed_destroy, .alloc = packed_alloc,              \
-        .free = packed_free, .staging_bytes = packed_staging, .run = run_, .phases = packed_phases                     \
-    }
-
 const struct exchange exchange_packed =
-    PACKED("packed", DEV_CPU, 3, "pack, one all-to-all of q, k and v together, unpack", packed_supports, packed_run);
+    PACKED("packed", DEV_CPU, 3, "pack, one all-to-all of q, k and v together, unpack", packed_supports, packed_create,
+           packed_run);
 const struct exchange exchange_packed_separate =
     PACKED("packed-separate", DEV_CPU, 1, "as packed, one tensor after another, permuted on both sides as trainers do",
-           packed_supports, separate_run);
-
-#if SPTUNE_CUDA
-static struct verdict nccl_supports(const struct exchange_shape *shape, const struct comm *group)
-{
-    return supports(DEV_CUDA, shape, group);
-}
-
-const struct exchange exchange_nccl =
-    PACKED("nccl", DEV_CUDA, 3, "pack, one NCCL all-to-all of q, k and v together, unpack", nccl_supports, packed_run);
-const struct exchange exchange_nccl_separate =
-    PACKED("nccl-separate", DEV_CUDA, 1, "as nccl, one tensor after another, permuted on both sides as trainers do",
-           nccl_supports, separate_run);
-#endif
+           packed_supports, packed_create, packed_run_separate);

@@ -1,27 +1,36 @@
-/* sp/exchange_push.c -- on GPUs: one launch moves all tensors of a call between the ranks' memories, layout included, but that the sums of
- * a replicated head's copies take a launch per head.
+/* sp/exchange_push.c -- on GPUs: all tensors of a call move between the ranks' memories, layout included.
  *
  * push: every rank stores its blocks where its peers want them. pull: every rank fetches its blocks from where its peers have them.
- * The barriers before and after are part of the launch (kernels/copy_peers.h). Copies of a replicated head are fetched and summed
- * in fp32 in rank order by their receiver in either. Peers come in the order rank + 1, rank + 2, ..., so that no link is everybody's
- * first; the own block, which crosses none, comes last.
+ * Either is one launch, the barriers before and after being part of it (kernels/copy_peers.h). ce: as push, by 2-D copies of the copy
+ * engines between two meetings of all ranks; the own block is copied by a kernel at the same time, on a queue beside, because engines
+ * are slow within a memory (a quarter of what they reach to a peer).
+ *
+ *   queue    meeting | to rank + 1 | to rank + 2 | ... | wait | meeting
+ *   beside           |    own      |-----------------------^
+ *
+ * Copies of a replicated head are fetched and summed in fp32 in rank order by their receiver in any, a launch per head. Peers come in the
+ * order rank + 1, rank + 2, ..., so that no link is everybody's first; the own block, which crosses none, comes last.
  */
 #include "sp/exchange_direct_jobs.h"
 
 #include "base/mem.h"
 #include "base/range.h"
+#include "kernels/copy_engine.h"
 #include "kernels/copy_peers.h"
 
 #include <stdlib.h>
 
 enum { LIMIT_US = 10 * 1000 * 1000 };
+enum way { PUSH, PULL, ENGINE };
 
 struct push {
     struct exchange_shape shape;
     struct comm *group;
     struct dev *dev;
     int rank, size;
-    bool pull;
+    enum way way;
+    struct dev_queue *beside;     /* ENGINE alone, as are the two */
+    struct dev_event *begun, *own; /* all may be overwritten; the own block is copied */
     struct window *flags;
     struct copy_peers *peers;
     struct direct_memory memory;
@@ -52,6 +61,9 @@ static void push_destroy(void *state)
     copy_peers_close(push->peers);
     direct_memory_destroy(&push->memory);
     window_destroy(push->flags);
+    dev_queue_destroy(push->beside);
+    dev_event_destroy(push->begun);
+    dev_event_destroy(push->own);
     for (int m = 0; m < 2; m++)
         dev_event_destroy(push->mark[m]);
     free(push->copies);
@@ -60,7 +72,7 @@ static void push_destroy(void *state)
 }
 
 /* What can fail on this rank alone. *out is set, half-built too. */
-static enum status prepare(const struct exchange_shape *shape, struct comm *group, bool pull, struct push **out)
+static enum status prepare(const struct exchange_shape *shape, struct comm *group, enum way way, struct push **out)
 {
     struct push *push = NULL;
     TRY(mem_alloc(sizeof *push, "an exchange", (void **)&push));
@@ -70,9 +82,14 @@ static enum status prepare(const struct exchange_shape *shape, struct comm *grou
     push->dev = comm_dev(group);
     push->rank = comm_rank(group);
     push->size = comm_size(group);
-    push->pull = pull;
+    push->way = way;
     for (int m = 0; m < 2; m++)
         TRY(dev_event_create(push->dev, &push->mark[m]));
+    if (way == ENGINE) {
+        TRY(dev_event_create(push->dev, &push->begun));
+        TRY(dev_event_create(push->dev, &push->own));
+        TRY(dev_queue_create_beside(push->dev, &push->beside));
+    }
     size_t size = (size_t)push->size;
     TRY(mem_alloc(size * EXCHANGE_TENSORS_MAX * sizeof *push->jobs, "jobs of an exchange", (void **)&push->jobs));
     return mem_alloc(size * sizeof *push->copies, "copies of a head", (void **)&push->copies);
@@ -86,14 +103,14 @@ static enum status open_peers(struct push *push)
     return copy_peers_open(push->dev, push->rank, push->size, flags, LIMIT_US, &push->peers);
 }
 
-static enum status create(const struct exchange_shape *shape, struct comm *group, bool pull, void **state)
+static enum status create(const struct exchange_shape *shape, struct comm *group, enum way way, void **state)
 {
     struct push *push = NULL;
     enum status status;
     struct verdict verdict = push_supports(shape, group);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY_OUT(comm_agree(group, prepare(shape, group, pull, &push), "prepare an exchange"));
+    TRY_OUT(comm_agree(group, prepare(shape, group, way, &push), "prepare an exchange"));
     TRY_OUT(window_create(group, copy_peers_flag_bytes(push->size), "flags of an exchange", &push->flags));
     TRY_OUT(comm_agree(group, open_peers(push), "prepare an exchange"));
     *state = push;
@@ -105,12 +122,17 @@ out:
 
 static enum status push_create(const struct exchange_shape *shape, struct comm *group, void **state)
 {
-    return create(shape, group, false, state);
+    return create(shape, group, PUSH, state);
 }
 
 static enum status pull_create(const struct exchange_shape *shape, struct comm *group, void **state)
 {
-    return create(shape, group, true, state);
+    return create(shape, group, PULL, state);
+}
+
+static enum status ce_create(const struct exchange_shape *shape, struct comm *group, void **state)
+{
+    return create(shape, group, ENGINE, state);
 }
 
 static enum status push_alloc(void *state, size_t bytes, const char *what, void **out)
@@ -146,15 +168,30 @@ static enum status pull_sums(const struct push *push, const struct direct_call *
     return STATUS_OK;
 }
 
+/* The last `own` of n jobs stay within this rank's memory. */
+static enum status by_engines(const struct push *push, int n, int own, struct dev_queue *queue)
+{
+    TRY(copy_peers_meet(push->peers, queue));
+    TRY(dev_event_record(push->begun, queue));
+    TRY(dev_event_wait(push->beside, push->begun));
+    TRY(copy_run(DEV_CUDA, push->jobs + n - own, own, push->beside));
+    TRY(dev_event_record(push->own, push->beside));
+    TRY(copy_engine_run(push->jobs, n - own, queue));
+    TRY(dev_event_wait(queue, push->own));
+    return copy_peers_meet(push->peers, queue);
+}
+
 static enum status move(const struct push *push, const struct direct_call *call, struct dev_queue *queue)
 {
-    int n = 0;
+    int n = 0, before = 0;
     for (int step = 1; step <= push->size; step++) {
         int p = (push->rank + step) % push->size;
-        n += push->pull ? direct_pull_jobs(call, p, push->jobs + n) : direct_push_jobs(call, p, push->jobs + n);
+        before = n;
+        n += push->way == PULL ? direct_pull_jobs(call, p, push->jobs + n) : direct_push_jobs(call, p, push->jobs + n);
     }
     if (n > 0)
-        TRY(copy_peers_run(push->peers, push->jobs, n, NULL, 0, 0, queue));
+        TRY(push->way == ENGINE ? by_engines(push, n, n - before, queue)
+                                : copy_peers_run(push->peers, push->jobs, n, NULL, 0, 0, queue));
     return pull_sums(push, call, queue);
 }
 
@@ -182,32 +219,14 @@ static void push_phases(void *state, double *pack_us, double *transfer_us, doubl
         *transfer_us = 0;
 }
 
-const struct exchange exchange_push = {
-    .name = "push",
-    .dev = DEV_CUDA,
-    .tensors_together = 3,
-    .about = "one launch stores all blocks where the peers want them",
-    .supports = push_supports,
-    .create = push_create,
-    .destroy = push_destroy,
-    .alloc = push_alloc,
-    .free = push_free,
-    .staging_bytes = push_staging,
-    .run = push_run,
-    .phases = push_phases,
-};
+#define ROW(name_, about_, create_)                                                                                    \
+    {                                                                                                                  \
+        .name = name_, .dev = DEV_CUDA, .tensors_together = 3, .about = about_, .supports = push_supports,             \
+        .create = create_, .destroy = push_destroy, .alloc = push_alloc, .free = push_free,                            \
+        .staging_bytes = push_staging, .run = push_run, .phases = push_phases                                          \
+    }
 
-const struct exchange exchange_pull = {
-    .name = "pull",
-    .dev = DEV_CUDA,
-    .tensors_together = 3,
-    .about = "one launch fetches all blocks from where the peers have them",
-    .supports = push_supports,
-    .create = pull_create,
-    .destroy = push_destroy,
-    .alloc = push_alloc,
-    .free = push_free,
-    .staging_bytes = push_staging,
-    .run = push_run,
-    .phases = push_phases,
-};
+const struct exchange exchange_push = ROW("push", "one launch stores all blocks where the peers want them", push_create);
+const struct exchange exchange_pull =
+    ROW("pull", "one launch fetches all blocks from where the peers have them", pull_create);
+const struct exchange exchange_ce = ROW("ce", "copy engines put all blocks where the peers want them", ce_create);

@@ -56,6 +56,12 @@ static void test_tcp(void **state)
     run_says(run.err, "rule exchange_cannot");
     run_says(run.out, "waived exchange_cannot");
     run_free(&run);
+    run_do(&run, "check --ranks 2 --transport tcp --progress none");
+    run_expect(&run, 0);
+    run_says(run.out, "waived  exchange   direct sp=2");
+    run_says(run.out, "waived  plan       ulysses sp=2 direct cpu");
+    run_says(run.out, "not by shared memory");
+    run_free(&run);
 }
 
 /* Room for UCX, and not for 2 x 17 MB of buffers. */

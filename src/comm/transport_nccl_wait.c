@@ -1,0 +1,87 @@
+/* comm/transport_nccl_wait.c -- calls of NCCL that block until all ranks have made them, each on a thread of its own. */
+#include "comm/transport_nccl.h"
+
+#include "base/clock.h"
+#include "base/dev_cuda.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { CALL_US = 120 * 1000 * 1000, LOOK_NS = 200 * 1000 };
+
+enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_t code, const char *what)
+{
+    if (code == ncclSuccess)
+        return STATUS_OK;
+    const char *last = comm != NULL ? api->ncclGetLastError(comm) : "";
+    return FAIL(STATUS_MACHINE, "NCCL: %s: %s%s%.200s", what, api->ncclGetErrorString(code), last[0] ? ": " : "", last);
+}
+
+enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call),
+                             struct nccl_call **out)
+{
+    struct nccl_call *call = calloc(1, sizeof *call);
+    if (call == NULL)
+        return FAIL(STATUS_NOMEM, "no memory for a call of NCCL");
+    call->run = run;
+    call->api = nccl->api;
+    call->device = dev_cuda_index(nccl->dev);
+    *out = call;
+    return STATUS_OK;
+}
+
+static void *thread_run(void *arg)
+{
+    struct nccl_call *call = arg;
+    cudaSetDevice(call->device);
+    call->code = call->run(call);
+    atomic_store(&call->done, 1);
+    return NULL;
+}
+
+static enum status wait_for(const struct nccl *nccl, struct nccl_call *call, const char *what)
+{
+    const struct timespec look = {.tv_nsec = LOOK_NS};
+    int64_t deadline_ns = clock_deadline(CALL_US);
+    while (!atomic_load(&call->done)) {
+        TRY(boot_poll(nccl->boot));
+        if (clock_passed(deadline_ns))
+            return FAIL(STATUS_TIMEOUT, "NCCL: %s took longer than %d s", what, CALL_US / 1000000);
+        nanosleep(&look, NULL);
+    }
+    return STATUS_OK;
+}
+
+static enum status run_on_thread(const struct nccl *nccl, struct nccl_call **call, const char *what)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_run, *call) != 0)
+        return FAIL(STATUS_MACHINE, "no thread for %s", what);
+    enum status status = wait_for(nccl, *call, what);
+    if (status != STATUS_OK) {
+        pthread_detach(thread);
+        *call = NULL;
+        return status;
+    }
+    pthread_join(thread, NULL);
+    return nccl_status(nccl->api, (*call)->comm, (*call)->code, what);
+}
+
+enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what)
+{
+    enum status status = run_on_thread(nccl, call, what);
+    if (status != STATUS_OK)
+        boot_abort(nccl->boot, status_last());
+    return status;
+}
+
+ncclResult_t nccl_call_connect(struct nccl_call *call)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#if NCCL_VERSION_CODE >= 22800
+    if (call->engine)
+        config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+    return call->api->ncclCommInitRankConfig(&call->comm, call->size, call->id, call->rank, &config);
+}

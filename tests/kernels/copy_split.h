@@ -1,0 +1,83 @@
+/* tests/kernels/copy_split.h -- what GPUs do with a copy job, done here byte by byte: its moves by the threads of a kernel, its planes
+ * by a copy engine. Every byte stored is counted in a shadow of the destination. */
+#ifndef SPTUNE_TESTS_KERNELS_COPY_SPLIT_H
+#define SPTUNE_TESTS_KERNELS_COPY_SPLIT_H
+
+#include "base/check.h"
+
+#include "kernels/copy_move.h"
+#include "kernels/copy_plane.h"
+#include "kernels/copy_rows.h"
+
+enum { SPLIT_THREADS = 8, SPLIT_BLOCKS = 3 };
+
+struct split {
+    char *dst; /* where the shadow begins */
+    unsigned char *stored;
+    int parts;         /* moves or planes of the job */
+    int64_t pitch_max; /* of planes */
+};
+
+static inline void split_store(struct split *split, char *dst, const char *src, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        dst[i] = src[i];
+        split->stored[dst + i - split->dst]++;
+    }
+}
+
+/* The loop of copy_move.cuh for one thread of one block. */
+static inline void split_thread(struct split *split, const struct move *move, uint32_t unit, uint32_t block,
+                                uint32_t thread)
+{
+    const uint32_t side = SPLIT_THREADS / move->across;
+    for (uint64_t row = block * side + thread / move->across; row < move->nrows; row += (uint64_t)SPLIT_BLOCKS * side)
+        for (uint32_t u = thread % move->across; u < move->units; u += move->across) {
+            struct move_place place = move_row(move, (uint32_t)row);
+            assert_true((uintptr_t)(move->src + place.src) % unit == 0 &&
+                        (uintptr_t)(move->dst + place.dst) % unit == 0);
+            split_store(split, move->dst + place.dst + (size_t)u * unit, move->src + place.src + (size_t)u * unit,
+                        unit);
+        }
+}
+
+static inline enum status split_move(void *arg, const struct move *move, uint32_t unit)
+{
+    struct split *split = arg;
+    assert_true(move->across <= SPLIT_THREADS && move->nrows > 0 && move->units > 0);
+    assert_true(move_blocks(move, SPLIT_THREADS, 1) >= 1);
+    for (uint32_t block = 0; block < SPLIT_BLOCKS; block++)
+        for (uint32_t thread = 0; thread < SPLIT_THREADS; thread++)
+            split_thread(split, move, unit, block, thread);
+    split->parts++;
+    return STATUS_OK;
+}
+
+static inline enum status split_plane(void *arg, const struct copy_plane *plane)
+{
+    struct split *split = arg;
+    assert_true(plane->width > 0 && plane->height > 0); /* what cudaMemcpy2DAsync asks for */
+    assert_true(plane->src_pitch >= plane->width && plane->dst_pitch >= plane->width);
+    assert_true(plane->height == 1 ||
+                ((int64_t)plane->src_pitch <= split->pitch_max && (int64_t)plane->dst_pitch <= split->pitch_max));
+    for (size_t row = 0; row < plane->height; row++)
+        split_store(split, plane->dst + row * plane->dst_pitch, plane->src + row * plane->src_pitch, plane->width);
+    split->parts++;
+    return STATUS_OK;
+}
+
+/* Ways of doing a job: as a kernel does, by planes, and by planes of an engine whose pitches are short. */
+enum { SPLIT_WAYS = 3 };
+static inline void split_run(struct split *split, const struct copy_job *job, int way)
+{
+    split->parts = 0;
+    split->pitch_max = way == 1 ? INT32_MAX : (int64_t)job->row_bytes + 8;
+    if (way == 0) {
+        struct copy_job merged = copy_rows_merge(*job);
+        CHECK_OK(move_split(&merged, SPLIT_THREADS, split_move, split));
+    } else {
+        CHECK_OK(copy_plane_split(job, split->pitch_max, split_plane, split));
+    }
+}
+
+#endif
