@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/dev_cuda.h"
 #include "base/text.h"
+#include "base/thread.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static enum status init_wait(struct nccl *nccl, struct init *init)
 static enum status init_comm(struct nccl *nccl, struct init **init)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, init_run, *init) != 0)
+    if (thread_start(&thread, init_run, *init) != 0)
         return FAIL(STATUS_MACHINE, "no thread for making an NCCL communicator");
     enum status status = init_wait(nccl, *init);
     if (status != STATUS_OK) {
