@@ -81,7 +81,7 @@ static enum status print_row(struct cli *cli, const struct sample *sample)
     enum status status = row != NULL ? json_format(row, false, &line) : FAIL(STATUS_NOMEM, "no memory for a row");
     if (status == STATUS_OK) {
         text_add(&out, "%s\n", line);
-        status = cli_print(text_get(&out));
+        status = cli_stream(text_get(&out));
     }
     text_free(&out);
     free(line);
@@ -237,13 +237,15 @@ static enum status finish(struct ranks *ranks, struct bench_session *session, co
     char title[64];
     text_print(title, sizeof title, "bench %s%s%s", order->subject, order->suite != NULL ? " " : "",
                order->suite != NULL ? order->suite->name : "");
-    if (how != STATUS_OK)
+    if (how != STATUS_OK && how != STATUS_UNREAD)
         log_warn("interrupted: these are the rows measured so far; the same command with --resume goes on");
     TRY(samples_of_run(session->store, session->run, &samples));
     enum status status = samples.n > 0 ? samples_show(ranks->cli, &samples, title) : STATUS_OK;
     if (status == STATUS_OK && how == STATUS_OK)
         status = judge(&samples);
     samples_free(&samples);
+    if (how == STATUS_UNREAD)
+        return status == STATUS_OK ? how : status;
     if (how != STATUS_OK)
         return status == STATUS_OK ? interrupt_status() : status;
     TRY(store_run_end(session->store, session->run));
@@ -260,8 +262,8 @@ static enum status root(struct ranks *ranks, void *arg)
         log_warn("%lld ranks on %d usable CPUs: rows are marked oversubscribed", (long long)order->ranks[order->job],
                  ranks->env.usable_cpus);
     enum status status = measure(ranks, &session, order);
-    bool interrupted = status == STATUS_INTERRUPTED || status == STATUS_TERMINATED;
-    if (interrupted || (status == STATUS_OK && order->job == order->nranks - 1))
+    bool stopped = status == STATUS_INTERRUPTED || status == STATUS_TERMINATED || status == STATUS_UNREAD;
+    if (stopped || (status == STATUS_OK && order->job == order->nranks - 1))
         status = finish(ranks, &session, order, status);
     session_close(&session);
     return status;
