@@ -249,7 +249,7 @@ static enum status fork_locked(struct job *job, char *const *slots, struct launc
 {
     int lock = -1, n = job->options->n;
     if (job->options->stores)
-        TRY(session_check(job->cli)); /* what is wrong with the command is said at once, whoever measures now */
+        TRY(session_check_apart(job->cli)); /* what is wrong with the command is said at once, whoever measures now */
     interrupt_setup(); /* Ctrl-C while waiting for the lock is answered as any other */
     if (job->options->lock_us >= 0)
         TRY(session_lock(job->options->lock_us, &lock));
