@@ -3,9 +3,8 @@
 #include "base/lane.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +32,7 @@ struct lane {
 static void spin(const _Atomic uint64_t *counter, uint64_t least)
 {
     for (int i = 0; i < SPINS && atomic_load_explicit(counter, memory_order_relaxed) < least; i++)
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#else
-        atomic_signal_fence(memory_order_seq_cst);
-#endif
+        thread_pause();
 }
 
 static void *serve(void *arg)
@@ -72,15 +67,11 @@ static void *serve(void *arg)
 enum status lane_open(struct lane **out)
 {
     struct lane *lane = NULL;
-    sigset_t all, before;
     TRY(mem_alloc(sizeof *lane, "a lane", (void **)&lane));
     pthread_mutex_init(&lane->mutex, NULL);
     pthread_cond_init(&lane->put_changed, NULL);
     pthread_cond_init(&lane->done_changed, NULL);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&lane->thread, NULL, serve, lane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = thread_start(&lane->thread, serve, lane);
     if (error != 0) {
         free(lane);
         return HINT(FAIL(STATUS_MACHINE, "a second thread for the exchanges could not be started: %s", strerror(error)),

@@ -9,8 +9,8 @@
 static _Thread_local struct status_message last = {.rank = -1};
 
 static const char *const names[STATUS_COUNT] = {
-    "ok",      "check", "nofit",   "usage", "absent", "unsupported", "nodata",     "busy",
-    "machine", "peer",  "timeout", "io",    "nomem",  "interrupted", "terminated",
+    "ok",      "check", "nofit",   "usage", "absent", "unsupported", "nodata", "busy",
+    "machine", "peer",  "timeout", "io",    "nomem",  "interrupted", "unread", "terminated",
 };
 
 static const struct {

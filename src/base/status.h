@@ -33,6 +33,7 @@ extern "C" {
     X(IO, 4, "reading or writing failed")                                                \
     X(NOMEM, 4, "out of memory")                                                         \
     X(INTERRUPTED, 130, "interrupted")                                                   \
+    X(UNREAD, 141, "nobody reads stdout any more")                                       \
     X(TERMINATED, 143, "terminated")
 
 enum status {

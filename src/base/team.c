@@ -9,12 +9,11 @@
 #include "base/team.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
-#include <assert.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,15 +42,6 @@ struct team {
     struct member members[]; /* [threads - 1]: thread 1 and so on */
 };
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 static void take_tasks(struct team *team, team_fn *fn, void *arg, int64_t tasks, int thread)
 {
     for (;;) {
@@ -69,7 +59,7 @@ static void *serve(void *arg)
     uint64_t seen = 0;
     for (;;) {
         for (int i = 0; i < SPINS && atomic_load_explicit(&team->calls, memory_order_relaxed) == seen; i++)
-            pause_briefly();
+            thread_pause();
         pthread_mutex_lock(&team->mutex);
         while (team->calls == seen && !team->closing)
             pthread_cond_wait(&team->opened, &team->mutex);
@@ -112,7 +102,6 @@ static void team_end(struct team *team, int n)
 enum status team_create(int threads, struct team **out)
 {
     struct team *team = NULL;
-    sigset_t all, before;
     int n = 0, error = 0;
     if (threads < 1 || threads > TEAM_THREADS_MAX)
         return FAIL(STATUS_USAGE, "a team of %d threads: 1 to %d", threads, TEAM_THREADS_MAX);
@@ -123,13 +112,10 @@ enum status team_create(int threads, struct team **out)
     atomic_flag_clear(&team->busy);
     team->owner = getpid();
     team->threads = threads;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; n < threads - 1 && error == 0; n += error == 0) {
         team->members[n] = (struct member){.team = team, .index = n + 1};
-        error = pthread_create(&team->members[n].thread, NULL, serve, &team->members[n]);
+        error = thread_start(&team->members[n].thread, serve, &team->members[n]);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         team_end(team, n);
         return HINT(FAIL(STATUS_MACHINE, "thread %d of %d could not be started: %s", n + 2, threads, strerror(error)),
@@ -154,11 +140,19 @@ int team_threads(const struct team *team)
     return team->threads;
 }
 
+/* In every build: two calls at once would share tasks and each thread's scratch memory, and give wrong results. */
+static void misused(const char *how)
+{
+    fprintf(stderr, "sptune: a team of threads was given tasks %s: a fault in sptune\n", how);
+    abort();
+}
+
 void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg)
 {
-    bool busy = atomic_flag_test_and_set_explicit(&team->busy, memory_order_acquire);
-    assert(!busy && team->owner == getpid());
-    (void)busy;
+    if (team->owner != getpid())
+        misused("in a forked process");
+    if (atomic_flag_test_and_set_explicit(&team->busy, memory_order_acquire))
+        misused("while it had some");
     pthread_mutex_lock(&team->mutex);
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     team->fn = fn;
@@ -170,7 +164,7 @@ void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg)
     pthread_mutex_unlock(&team->mutex);
     take_tasks(team, fn, arg, tasks, 0);
     for (int i = 0; i < SPINS && atomic_load_explicit(&team->inside, memory_order_relaxed) > 0; i++)
-        pause_briefly();
+        thread_pause();
     pthread_mutex_lock(&team->mutex);
     team->open = false;
     while (team->inside > 0)

@@ -5,7 +5,7 @@
  * holding it up. Between calls the others look for work for some 20 us and then sleep. They take no signals and have the CPU binding of
  * the thread that created the team.
  *
- * One call at a time: a task, or another thread, that calls team_run meanwhile ends the program (an assert). A forked child has no
+ * One call at a time: a task, or another thread, that calls team_run meanwhile ends the program, in every build. A forked child has no
  * such threads: it may only destroy the team.
  *
  *     TRY(team_create(4, &team));

@@ -55,8 +55,10 @@ extern const struct opt cli_common[]; /* options of every verb */
 struct json_envelope cli_envelope(const struct cli *cli);
 /* Print the document and count it as this command's one. Takes the reference. */
 enum status cli_print_json(struct cli *cli, json_t *document);
-/* Write to stdout, STATUS_IO when that fails (full disk, closed pipe is quiet). */
+/* Write to stdout, STATUS_IO when that fails (full disk; a closed pipe is quiet: `sptune topo | head` is no failure). */
 enum status cli_print(const char *text);
+/* As cli_print, where more is to be measured for the same reader: STATUS_UNREAD when he has gone. */
+enum status cli_stream(const char *text);
 /* A table of this program, as `--export list` and its like show it: lines, or sptune.list/1 under --json. */
 struct cli_item {
     const char *name, *about;

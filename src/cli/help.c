@@ -37,7 +37,9 @@ static const struct topic topics[] = {
      "3  not enough or not comparable data, or another sptune is measuring here\n"
      "4  the machine failed underneath: a rank died, a device error, a timeout, a full\n"
      "   disk\n"
-     "130, 143  interrupted; the best answer held was printed\n"},
+     "130, 143  interrupted; the best answer held was printed\n"
+     "141  who read the rows of bench --jsonl has gone (... | head); nothing is said,\n"
+     "   the rows are kept, and the same command with --resume goes on\n"},
     {"env", "environment variables",
      "SPTUNE_STORE      the result store (--store wins)\n"
      "XDG_DATA_HOME     where the default store lives (sptune/results.db)\n"

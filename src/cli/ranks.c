@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/units.h"
 #include "bench/check.h"
 #include "cli/explain_exchange.h"
@@ -14,7 +15,6 @@
 #include "comm/launch.h"
 #include "kernels/gemm.h"
 
-#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -116,7 +116,7 @@ static enum status try_thread(struct boot *boot, int64_t deadline)
 {
     struct spare spare;
     sem_init(&spare.go, 0, 0);
-    int error = pthread_create(&spare.thread, NULL, wait_to_go, &spare);
+    int error = thread_start(&spare.thread, wait_to_go, &spare);
     enum status status =
         error == 0 ? STATUS_OK
                    : HINT(FAIL(STATUS_MACHINE, "a rank cannot start a thread: %s", strerror(error)),
@@ -249,7 +249,7 @@ static enum status fork_locked(struct job *job, char *const *slots, struct launc
 {
     int lock = -1, n = job->options->n;
     if (job->options->stores)
-        TRY(session_check(job->cli)); /* what is wrong with the command is said at once, whoever measures now */
+        TRY(session_check_apart(job->cli)); /* what is wrong with the command is said at once, whoever measures now */
     interrupt_setup(); /* Ctrl-C while waiting for the lock is answered as any other */
     if (job->options->lock_us >= 0)
         TRY(session_lock(job->options->lock_us, &lock));

@@ -3,76 +3,24 @@
  */
 #include "cli/ranks_device.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
+#include "cli/apart.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { ANSWER_MS = 60 * 1000 };
 
-struct answer {
-    enum status status;
-    int count;
-    struct status_message message;
-};
-
-static void answer_write(int fd)
+static enum status ask(void *arg, void *out)
 {
-    struct answer answer;
-    memset(&answer, 0, sizeof answer);
-    answer.status = dev_count(DEV_CUDA, &answer.count);
-    if (answer.status != STATUS_OK)
-        answer.message = *status_last();
-    ssize_t wrote = write(fd, &answer, sizeof answer); /* fits a pipe: whole or not at all */
-    _exit(wrote == (ssize_t)sizeof answer ? 0 : 1);
-}
-
-static bool answer_read(int fd, struct answer *out)
-{
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
-    int ready;
-    do
-        ready = poll(&wait, 1, ANSWER_MS);
-    while (ready < 0 && errno == EINTR);
-    return ready > 0 && read(fd, out, sizeof *out) == (ssize_t)sizeof *out;
-}
-
-static enum status ask(int ends[2], struct answer *out)
-{
-    pid_t child = fork();
-    if (child < 0)
-        return FAIL(STATUS_MACHINE, "cannot start a process that looks for GPUs: %s", strerror(errno));
-    if (child == 0)
-        answer_write(ends[1]);
-    close(ends[1]);
-    ends[1] = -1;
-    bool answered = answer_read(ends[0], out);
-    if (!answered)
-        kill(child, SIGKILL);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    return answered ? STATUS_OK : FAIL(STATUS_UNSUPPORTED, "the CUDA driver does not answer how many GPUs there are");
+    (void)arg;
+    return dev_count(DEV_CUDA, out);
 }
 
 static enum status count_gpus(int *out)
 {
-    struct answer answer;
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return FAIL(STATUS_MACHINE, "no pipe: %s", strerror(errno));
-    enum status status = ask(ends, &answer);
-    close(ends[0]);
-    if (ends[1] >= 0)
-        close(ends[1]);
-    TRY(status);
-    *out = answer.count;
-    if (answer.status != STATUS_OK)
-        status_restore(&answer.message);
-    return answer.status;
+    enum status status = apart_ask(ask, NULL, out, sizeof *out, ANSWER_MS);
+    return status != STATUS_TIMEOUT ? status
+                                    : FAIL(STATUS_UNSUPPORTED, "the CUDA driver does not answer how many GPUs there are");
 }
 
 enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out, int *out_devices)

@@ -37,6 +37,10 @@ void report_end(struct cli *cli, enum status status)
     message.code = status;
     if (cli->silent && status_exit_code(status) != EXIT_MACHINE)
         return; /* wrong usage is wrong on rank 0 too */
+    if (status == STATUS_UNREAD) { /* `sptune ... | head`: as quiet as a program that SIGPIPE ends */
+        atomic_store(&cli->said->failure, true);
+        return;
+    }
     progress_clear();
     print_line(&message, opt_given(&cli->opts, "verbose"));
     atomic_store(&cli->said->failure, true);
@@ -74,14 +78,23 @@ enum status cli_print_json(struct cli *cli, json_t *document)
     return status;
 }
 
-enum status cli_print(const char *text)
+enum status cli_stream(const char *text)
 {
     size_t len = strlen(text);
     if (fwrite(text, 1, len, stdout) == len && fflush(stdout) == 0)
         return STATUS_OK;
     if (errno == EPIPE)
-        return STATUS_OK; /* `sptune ... | head` is no failure */
+        return FAIL(STATUS_UNREAD, "nobody reads stdout any more");
     return FAIL(STATUS_IO, "cannot write to stdout: %s", strerror(errno));
+}
+
+enum status cli_print(const char *text)
+{
+    enum status status = cli_stream(text);
+    if (status != STATUS_UNREAD)
+        return status;
+    status_clear();
+    return STATUS_OK;
 }
 
 enum status cli_print_text(struct cli *cli, const char *noun, const char *text)

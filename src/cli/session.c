@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cli/apart.h"
 #include "cli/place.h"
 
 #include <errno.h>
@@ -43,6 +44,19 @@ void session_close(struct bench_session *session)
     free(session->versions);
     session->store = NULL;
     session->versions = NULL;
+}
+
+static enum status check(void *arg, void *out)
+{
+    (void)out;
+    return session_check(arg);
+}
+
+enum status session_check_apart(struct cli *cli)
+{
+    enum { ANSWER_MS = 60 * 1000 }; /* a writer may hold the store for 10 s */
+    char nothing;
+    return apart_ask(check, cli, &nothing, 0, ANSWER_MS);
 }
 
 enum status session_check(struct cli *cli)

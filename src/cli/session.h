@@ -11,8 +11,10 @@ enum status session_open(struct ranks *ranks, const char *verb, int64_t run, str
 void session_close(struct bench_session *session);
 
 /* Can that be opened, and a run be named so? The same refusals as session_open, but nothing is created, and no handle
- * stays open: it is asked before ranks are forked. Not for verbs without --store. */
+ * stays open. Not for verbs without --store. */
 enum status session_check(struct cli *cli);
+/* The same in a process of its own: for the one that forks ranks afterwards, which has no SQLite in it. */
+enum status session_check_apart(struct cli *cli);
 
 /* `--resume`: the unfinished run of the same work, 0 when there is none. The same work is the same subject and options,
  * whatever they say about output, time and place. session_remember notes the session's run under the work that this

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/list.h"
 #include "cli/ranks_device.h"
-#include "sp/exchange.h"
 #include "tuner/emit.h"
 
 #include <stdlib.h>
@@ -49,14 +49,6 @@ const struct opt tune_options[] = {
     {0},
 };
 
-enum { ITEMS = 32 };
-
-static bool wants_list(const struct cli *cli, const char *option)
-{
-    const char *value = opt_value(&cli->opts, option);
-    return value != NULL && strcmp(value, "list") == 0;
-}
-
 static enum status find_target(const struct cli *cli, const struct target **out)
 {
     const char *name = opt_value(&cli->opts, "target");
@@ -71,18 +63,31 @@ static enum status find_target(const struct cli *cli, const struct target **out)
     return opt_unknown("--target", name, names, n);
 }
 
+/* "kernel cudnn on cuda, cpu on cpu" */
+static void say_kernels(const struct target *target, const char *class, unsigned devices, char *out, size_t room)
+{
+    struct text said = {0};
+    for (int kind = DEV_CUDA; kind >= DEV_CPU; kind--) {
+        const char *kernel = target_stand_in(target, class, (enum dev_kind)kind);
+        if ((devices & 1u << kind) != 0 && kernel != NULL)
+            text_add(&said, "%s%s on %s", said.len > 0 ? ", " : "kernel ", kernel, dev_kind_name((enum dev_kind)kind));
+    }
+    text_print(out, room, "%s", said.len > 0 ? text_get(&said) : "not measured");
+    text_free(&said);
+}
+
 /* The classes of one target, each with the kernel that stands in for it here. */
 static enum status list_classes(struct cli *cli)
 {
-    struct cli_item items[ITEMS];
-    char about[ITEMS][64];
+    struct cli_item items[LIST_ITEMS];
+    char about[LIST_ITEMS][64];
     const struct target *target = NULL;
+    unsigned devices = 0;
     int n = 0;
     TRY(find_target(cli, &target));
-    for (; n < ITEMS && target->classes[n] != NULL; n++) {
-        const char *kernel = target_stand_in(target, target->classes[n], DEV_CPU);
-        text_print(about[n], sizeof about[n], kernel != NULL ? "kernel %s on the CPU" : "not measured on the CPU",
-                   kernel);
+    TRY(list_devices(cli, &devices));
+    for (; n < LIST_ITEMS && target->classes[n] != NULL; n++) {
+        say_kernels(target, target->classes[n], devices, about[n], sizeof about[n]);
         items[n] = (struct cli_item){target->classes[n], about[n]};
     }
     return cli_print_list(cli, items, n);
@@ -90,20 +95,19 @@ static enum status list_classes(struct cli *cli)
 
 enum status tune_list_plugins(struct cli *cli, bool *listed)
 {
-    struct cli_item items[ITEMS];
+    struct cli_item items[LIST_ITEMS];
     int n = 0;
     *listed = true;
-    if (wants_list(cli, "attention"))
+    if (list_asked(cli, "attention"))
         return list_classes(cli);
-    if (wants_list(cli, "target"))
-        for (; n < ITEMS && targets[n] != NULL; n++)
+    if (list_asked(cli, "exchange"))
+        return list_exchanges(cli);
+    if (list_asked(cli, "target"))
+        for (; n < LIST_ITEMS && targets[n] != NULL; n++)
             items[n] = (struct cli_item){targets[n]->name, targets[n]->runtime};
-    else if (wants_list(cli, "emit"))
-        for (; n < ITEMS && emits[n] != NULL; n++)
+    else if (list_asked(cli, "emit"))
+        for (; n < LIST_ITEMS && emits[n] != NULL; n++)
             items[n] = (struct cli_item){emits[n]->name, emits[n]->about};
-    else if (wants_list(cli, "exchange"))
-        for (; n < ITEMS && exchanges[n] != NULL; n++)
-            items[n] = (struct cli_item){exchanges[n]->name, exchanges[n]->about};
     *listed = n > 0;
     return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
 }

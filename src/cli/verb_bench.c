@@ -4,13 +4,13 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "bench/check.h"
+#include "cli/list.h"
 #include "cli/ranks.h"
 #include "cli/samples.h"
 #include "cli/session.h"
 #include "cli/worklist.h"
 #include "kernels/attention.h"
 #include "results/export.h"
-#include "sp/exchange.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static enum status print_row(struct cli *cli, const struct sample *sample)
     enum status status = row != NULL ? json_format(row, false, &line) : FAIL(STATUS_NOMEM, "no memory for a row");
     if (status == STATUS_OK) {
         text_add(&out, "%s\n", line);
-        status = cli_print(text_get(&out));
+        status = cli_stream(text_get(&out));
     }
     text_free(&out);
     free(line);
@@ -237,13 +237,15 @@ static enum status finish(struct ranks *ranks, struct bench_session *session, co
     char title[64];
     text_print(title, sizeof title, "bench %s%s%s", order->subject, order->suite != NULL ? " " : "",
                order->suite != NULL ? order->suite->name : "");
-    if (how != STATUS_OK)
+    if (how != STATUS_OK && how != STATUS_UNREAD)
         log_warn("interrupted: these are the rows measured so far; the same command with --resume goes on");
     TRY(samples_of_run(session->store, session->run, &samples));
     enum status status = samples.n > 0 ? samples_show(ranks->cli, &samples, title) : STATUS_OK;
     if (status == STATUS_OK && how == STATUS_OK)
         status = judge(&samples);
     samples_free(&samples);
+    if (how == STATUS_UNREAD)
+        return status == STATUS_OK ? how : status;
     if (how != STATUS_OK)
         return status == STATUS_OK ? interrupt_status() : status;
     TRY(store_run_end(session->store, session->run));
@@ -260,8 +262,8 @@ static enum status root(struct ranks *ranks, void *arg)
         log_warn("%lld ranks on %d usable CPUs: rows are marked oversubscribed", (long long)order->ranks[order->job],
                  ranks->env.usable_cpus);
     enum status status = measure(ranks, &session, order);
-    bool interrupted = status == STATUS_INTERRUPTED || status == STATUS_TERMINATED;
-    if (interrupted || (status == STATUS_OK && order->job == order->nranks - 1))
+    bool stopped = status == STATUS_INTERRUPTED || status == STATUS_TERMINATED || status == STATUS_UNREAD;
+    if (stopped || (status == STATUS_OK && order->job == order->nranks - 1))
         status = finish(ranks, &session, order, status);
     session_close(&session);
     return status;
@@ -285,30 +287,37 @@ static enum status read_order(struct cli *cli, const struct topo *topo, struct o
     return ranks_list(cli, topo, &out->ranks, &out->nranks);
 }
 
+static enum status list_kernels(struct cli *cli)
+{
+    struct cli_item items[LIST_ITEMS];
+    char about[LIST_ITEMS][64];
+    unsigned devices = 0;
+    int n = 0;
+    TRY(list_devices(cli, &devices));
+    for (int i = 0; attentions[i] != NULL && n < LIST_ITEMS; i++) {
+        const struct attention *kernel = attentions[i];
+        if ((devices & 1u << kernel->dev) == 0)
+            continue;
+        text_print(about[n], sizeof about[n], "on %s%s%s", dev_kind_name(kernel->dev),
+                   kernel->stands_for[0] != '\0' ? ", stands for " : "", kernel->stands_for);
+        items[n] = (struct cli_item){kernel->name, about[n]};
+        n++;
+    }
+    return list_print(cli, "attention kernel", items, n);
+}
+
 /* `--exchange list`, `--attention list`, `--suite list`: the tables, and nothing is measured. */
 static enum status list_plugins(struct cli *cli, bool *listed)
 {
-    enum { ITEMS = 32 };
-    struct cli_item items[ITEMS];
-    char about[ITEMS][64];
-    int n = 0;
-    const char *exchange = opt_value(&cli->opts, "exchange"), *attention = opt_value(&cli->opts, "attention");
-    const char *suite = opt_value(&cli->opts, "suite");
     *listed = true;
-    if (suite != NULL && strcmp(suite, "list") == 0)
+    if (list_asked(cli, "suite"))
         return worklist_print_suites(cli);
-    if (exchange != NULL && strcmp(exchange, "list") == 0) {
-        for (; n < ITEMS && exchanges[n] != NULL; n++)
-            items[n] = (struct cli_item){exchanges[n]->name, exchanges[n]->about};
-    } else if (attention != NULL && strcmp(attention, "list") == 0) {
-        for (; n < ITEMS && attentions[n] != NULL; n++) {
-            text_print(about[n], sizeof about[n], "on %s%s%s", dev_kind_name(attentions[n]->dev),
-                       attentions[n]->stands_for[0] != '\0' ? ", stands for " : "", attentions[n]->stands_for);
-            items[n] = (struct cli_item){attentions[n]->name, about[n]};
-        }
-    }
-    *listed = n > 0;
-    return n > 0 ? cli_print_list(cli, items, n) : STATUS_OK;
+    if (list_asked(cli, "exchange"))
+        return list_exchanges(cli);
+    if (list_asked(cli, "attention"))
+        return list_kernels(cli);
+    *listed = false;
+    return STATUS_OK;
 }
 
 /* Wrong lists are refused before the first rank starts. *legal: some cell may run; `judged`: by rules alone, else that is

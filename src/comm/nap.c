@@ -1,6 +1,8 @@
 /* comm/nap.c -- how long to wait between two looks that found nothing. */
 #include "comm/nap.h"
+
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <sched.h>
 #include <time.h>
@@ -11,18 +13,10 @@ enum {
     NAP_MAX_NS = 1000000,
 };
 
-/* Tells the core that this is a spin: its sibling thread gets the execution units. */
-static inline void spin_hint(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 void nap_take(struct nap *nap)
 {
     if (++nap->looks <= NAP_SPINS) {
-        spin_hint();
+        thread_pause();
         return;
     }
     int64_t now = clock_ns();

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/dev_cuda.h"
+#include "base/thread.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -56,7 +56,7 @@ static enum status wait_for(const struct nccl *nccl, struct nccl_call *call, con
 static enum status run_on_thread(const struct nccl *nccl, struct nccl_call **call, const char *what)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, thread_run, *call) != 0)
+    if (thread_start(&thread, thread_run, *call) != 0)
         return FAIL(STATUS_MACHINE, "no thread for %s", what);
     enum status status = wait_for(nccl, *call, what);
     if (status != STATUS_OK) {

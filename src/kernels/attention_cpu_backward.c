@@ -29,6 +29,8 @@
  */
 #include "kernels/attention_cpu_wave.h"
 
+#include "base/thread.h"
+
 #include <sched.h>
 #include <stdatomic.h>
 
@@ -380,7 +382,7 @@ static void wait_passed(const _Atomic int64_t *passed, int64_t n)
         if (spins >= WAIT_SPINS)
             sched_yield();
         else
-            simd_pause();
+            thread_pause();
 }
 
 /* May a query of the block see a key of the stripe? What a query sees moves with it, so the first and the last query bound what those

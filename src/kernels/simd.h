@@ -26,16 +26,6 @@
 
 #define SIMD_INLINE static inline __attribute__((always_inline))
 
-/* In a loop that waits for another thread. */
-SIMD_INLINE void simd_pause(void)
-{
-#if defined(__SSE2__)
-    _mm_pause();
-#else
-    __asm__ volatile("" ::: "memory");
-#endif
-}
-
 typedef float simd __attribute__((vector_size(SIMD_FLOATS * 4)));
 typedef uint32_t simd_bits __attribute__((vector_size(SIMD_FLOATS * 4)));
 typedef float simd_unaligned __attribute__((vector_size(SIMD_FLOATS * 4), aligned(4), may_alias));

@@ -55,6 +55,8 @@ enum status store_put(struct store *store, int64_t run, const struct sample *sam
  * "ucx 1.13.1 -> 1.15.0, NCCL_ALGO Ring -> unset". run < 0: any run. */
 enum status store_find(struct store *store, const struct sample_key *key, const char *machine, const char *versions,
                        int64_t run, struct sample *out, char **differs);
+/* Of the versions of two samples: "ucx 1.13.1 -> 1.15.0, threads 1 -> 2"; free(); NULL or "" when there is none. */
+enum status store_differences(const char *was, const char *is, char **out);
 typedef enum status (*store_visit)(void *arg, int64_t run, const struct sample *sample);
 /* In the order measured; run < 0: all. The sample is borrowed for the call; a status that is not OK ends the walk and is passed on. */
 enum status store_each(struct store *store, int64_t run, store_visit visit, void *arg);

@@ -36,7 +36,5 @@ void store_bind(sqlite3_stmt *stmt, int index, const char *text);
 bool store_type_is_remote(long long type);
 /* A JSON object in the one form that equal objects share; NULL reads as {}. */
 enum status store_canonical(const char *json, const char *what, char **out);
-/* "ucx 1.13.1 -> 1.15.0, NCCL_ALGO Ring -> unset"; free(). */
-enum status store_differences(const char *was, const char *is, char **out);
 
 #endif

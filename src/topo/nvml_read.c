@@ -7,11 +7,10 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -351,17 +350,6 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* A thread that takes no signals: those are for the program's own. */
-static int start_thread(struct job *job)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&job->thread, NULL, ask, job);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static struct timespec in_ms(int ms)
 {
     struct timespec now;
@@ -411,7 +399,7 @@ enum status nvml_read(int deadline_ms, struct nvml_machine *out)
     struct job *job = job_create();
     if (!job)
         return FAIL(STATUS_NOMEM, "no memory to ask the NVIDIA driver");
-    int error = start_thread(job);
+    int error = thread_start(&job->thread, ask, job);
     if (error != 0) {
         job_free(job);
         return FAIL(STATUS_NOMEM, "no thread to ask the NVIDIA driver: %s", strerror(error));

@@ -327,6 +327,7 @@ enum status search_run(const struct request *request, struct bench_session *sess
         hand_over(search, out);
     candidates_free(&search->candidates);
     pool_free(&search->pool);
+    sample_free(&search->replayed);
     free(search);
     return status == STATUS_OK && out->verdict == WORK_DOES_NOT_FIT ? does_not_fit(out) : status;
 }

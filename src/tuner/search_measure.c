@@ -93,6 +93,29 @@ static void options_for(const struct search *search, bool coarse, struct bench_o
     out->oversubscribed = search->request->oversubscribe;
 }
 
+/* Times of two builds, thread counts or machines compare them, not the plans. It is for the user to say which store to take; that the
+ * samples differ is said once. */
+static enum status say_mixed(struct search *search, const struct sample *sample)
+{
+    struct sample *first = &search->replayed;
+    char *how = NULL;
+    if (search->mixed)
+        return STATUS_OK;
+    if (first->machine[0] == '\0' && first->versions == NULL) {
+        text_print(first->machine, sizeof first->machine, "%s", sample->machine);
+        first->versions = sample->versions != NULL ? strdup(sample->versions) : NULL;
+        return sample->versions == NULL || first->versions != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for versions");
+    }
+    TRY(store_differences(first->versions, sample->versions, &how));
+    bool software = how != NULL && how[0] != '\0', machine = strcmp(first->machine, sample->machine) != 0;
+    search->mixed = software || machine;
+    if (search->mixed)
+        log_warn("the replayed samples were not all measured alike: %s%s%s", machine ? "on several machines" : "",
+                 machine && software ? ", " : "", software ? how : "");
+    free(how);
+    return STATUS_OK;
+}
+
 /* A replay looks each case up alone: what was never measured leaves a gap, not a failure. */
 static enum status replay_one(struct search *search, const struct part *part, const struct bench_options *options)
 {
@@ -103,7 +126,9 @@ static enum status replay_one(struct search *search, const struct part *part, co
         return STATUS_OK;
     }
     TRY(status);
-    status = pool_add(&search->pool, part->key, &sample);
+    status = say_mixed(search, &sample);
+    if (status == STATUS_OK)
+        status = pool_add(&search->pool, part->key, &sample);
     sample_free(&sample);
     return status;
 }

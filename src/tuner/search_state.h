@@ -22,6 +22,8 @@ struct search {
     double room_bytes;   /* what measuring may take in memory */
     int measured;        /* cases timed now */
     int checked, check_total, check_remembered;
+    struct sample replayed; /* the first one that a replay took, without its times */
+    bool mixed;             /* another one differs from it */
     bool disturbed; /* estimates were taken on a busy machine */
 };
 

@@ -36,6 +36,7 @@ static void exit_codes_are_the_contract(void **state)
     assert_int_equal(status_exit_code(STATUS_PEER), 4);
     assert_int_equal(status_exit_code(STATUS_IO), 4);
     assert_int_equal(status_exit_code(STATUS_INTERRUPTED), 130);
+    assert_int_equal(status_exit_code(STATUS_UNREAD), 141);
     assert_int_equal(status_exit_code(STATUS_TERMINATED), 143);
 }
 

@@ -3,9 +3,11 @@
 #include "base/dev.h"
 #include "base/team.h"
 
-#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,6 +126,44 @@ static void a_forked_child_may_let_go(void **state)
     team_destroy(team);
 }
 
+static void nested(void *arg, int64_t task, int thread)
+{
+    (void)task;
+    (void)thread;
+    team_run(arg, 1, nested, arg);
+}
+
+/* What the child says goes nowhere; how it ends is what counts. */
+static int how_it_ends(struct team *parents)
+{
+    int status = -1;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct team *own = NULL;
+        struct tally tally = {0};
+        (void)!freopen("/dev/null", "w", stderr);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        if (parents != NULL)
+            team_run(parents, 2, count, &tally);
+        else if (team_create(2, &own) == STATUS_OK)
+            team_run(own, 2, nested, own);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void a_call_within_a_call_or_after_a_fork_ends_the_program(void **state)
+{
+    (void)state;
+    struct team *team = NULL;
+    assert_int_equal(how_it_ends(NULL), SIGABRT);
+    CHECK_OK(team_create(2, &team));
+    assert_int_equal(how_it_ends(team), SIGABRT);
+    team_destroy(team);
+}
+
 static void a_device_shares_tasks_on_its_queue(void **state)
 {
     (void)state;
@@ -161,9 +201,13 @@ static void a_device_shares_tasks_on_its_queue(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_runs_once),      cmocka_unit_test(a_task_may_wait_for_a_lower_one),
-        cmocka_unit_test(all_threads_take_part),     cmocka_unit_test(counts_are_checked),
-        cmocka_unit_test(a_forked_child_may_let_go), cmocka_unit_test(a_device_shares_tasks_on_its_queue),
+        cmocka_unit_test(every_task_runs_once),
+        cmocka_unit_test(a_task_may_wait_for_a_lower_one),
+        cmocka_unit_test(all_threads_take_part),
+        cmocka_unit_test(counts_are_checked),
+        cmocka_unit_test(a_forked_child_may_let_go),
+        cmocka_unit_test(a_call_within_a_call_or_after_a_fork_ends_the_program),
+        cmocka_unit_test(a_device_shares_tasks_on_its_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,6 +129,41 @@ static void test_lists(void **state)
     }
 }
 
+/* --device limits a list to what runs there. */
+static void test_lists_of_a_device(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says, *says_not;
+    } ways[] = {{"bench layer --attention list --device cpu", "on cpu", "on cuda"},
+                {"bench layer --exchange list --device cpu", "packed-separate", "nccl"},
+                {"tune --attention list --device cpu", "kernel cpu on cpu", "on cuda"},
+                {"tune --exchange list --device cpu", "packed-separate", "nccl"},
+                {"tune --attention list --device cuda", "sdpa", "on cpu"}};
+    static const char *const either[][2] = {{"bench layer --attention list --device cuda", "on cpu"},
+                                            {"bench layer --exchange list --device cuda", "packed-separate"}};
+    struct run run;
+    for (int i = 0; i < CHECK_COUNT(ways); i++) {
+        run_do(&run, "%s", ways[i].line);
+        run_expect(&run, 0);
+        run_says(run.out, ways[i].says);
+        run_says_not(run.out, ways[i].says_not);
+        run_free(&run);
+    }
+    for (int i = 0; i < CHECK_COUNT(either); i++) {
+        run_do(&run, "%s", either[i][0]);
+        run_says_not(run.out, either[i][1]);
+        if (run.code != 0) { /* a build without CUDA says so, and lists nothing else */
+            run_expect(&run, 2);
+            run_says(run.err, "this build has no ");
+        }
+        run_free(&run);
+    }
+    run_do(&run, "tune --attention list --device gpu");
+    run_expect(&run, 2);
+    run_free(&run);
+}
+
 /* One line on stderr that names the word and what was probably meant; the same in the document. */
 static void test_did_you_mean(void **state)
 {
@@ -183,7 +218,8 @@ int main(void)
         cmocka_unit_test(test_bare),  cmocka_unit_test(test_help_names_everything),
         cmocka_unit_test(test_verbs), cmocka_unit_test(test_topics),
         cmocka_unit_test(test_json),  cmocka_unit_test(test_version),
-        cmocka_unit_test(test_lists), cmocka_unit_test(test_did_you_mean),
+        cmocka_unit_test(test_lists), cmocka_unit_test(test_lists_of_a_device),
+        cmocka_unit_test(test_did_you_mean),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

@@ -10,8 +10,8 @@
 /* Many small cells, none of them slow, too many for a quiet machine to end before it is interrupted: 240 rows. */
 #define ROWS  240
 #define CELLS "bench collective --bytes 64..15360+64 --samples 10 --ranks 2 --budget 100s"
-/* One iteration takes longer than any test. */
-#define SLOW "bench attention --seq 256k --heads 8 --kv-heads 8 --samples 10 --ranks 2 --budget 100s"
+/* One iteration of the second row takes longer than any test. */
+#define SLOW "bench attention --seq 64,256k --heads 8 --kv-heads 8 --samples 10 --ranks 2 --budget 100s"
 
 static json_t *rows_of(const struct run *run, json_t **document)
 {
@@ -93,14 +93,51 @@ static void test_rows_shown_are_kept(void **state)
     assert_false(finished("shown"));
 }
 
+/* `bench --jsonl | head -1`: once the reader has gone the rest is not measured. Nothing is said, the row that nobody read is kept, and
+ * --resume measures what is left. */
+static void test_reader_gone(void **state)
+{
+    (void)state;
+    struct run run;
+    json_t *document;
+    int fds[2];
+    char path[64];
+    assert_int_equal(pipe(fds), 0);
+    close(fds[0]);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fds[1]);
+    run_stdout = path;
+    run_do(&run, CELLS " --name gone --jsonl --progress none -q --seed 8 --export csv=gone.csv");
+    run_stdout = NULL;
+    close(fds[1]);
+    run_expect(&run, 141);
+    run_says_not(run.err, "interrupted");
+    run_says_not(run.err, "stdout");
+    run_says(run.err, "oversubscribed"); /* the warning that every such run has, and no other line */
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
+    run_nothing_left();
+    assert_false(finished("gone"));
+    run_do(&run, "results show gone --json");
+    run_expect(&run, 0);
+    assert_int_equal(json_array_size(rows_of(&run, &document)), 1);
+    json_decref(document);
+    run_free(&run);
+    run_do(&run, "bench --resume collective --json --seed 8 --bytes 64..15360+64 --ranks 2 --samples 10");
+    run_expect(&run, 0);
+    assert_int_equal(json_array_size(rows_of(&run, &document)), ROWS);
+    assert_true(finished("gone"));
+    json_decref(document);
+    run_free(&run);
+}
+
 static void test_twice(void **state)
 {
     (void)state;
     static const int sigs[] = {SIGINT, SIGTERM};
     for (int i = 0; i < 2; i++) {
         struct run run;
-        run_begin(&run, SLOW " --json --progress none");
-        run_rank(&run, 1);
+        run_begin(&run, SLOW " --json --progress plain");
+        assert_true(run_wait(&run, 2, "attention 1 of 2", 1));
         run_sleep_ms(300);
         run_kill(&run, run.pid, sigs[i]);
         run_sleep_ms(300);
@@ -239,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_rows_shown_are_kept),
+        cmocka_unit_test(test_reader_gone),
         cmocka_unit_test(test_twice),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_busy),

@@ -1,12 +1,13 @@
 /* fuzz/driver.c -- runs a fuzz target without libFuzzer: the corpus, then seeded mutations of it.
  *
- *     fuzz_model DIR [RUNS [SEED]]
+ *     fuzz_model DIR [RUNS [SEED]]       RUNS: how many mutations, or for how long, as 30s
  *
  * The target runs in a child. When that dies (a sanitizer, FUZZ_MUST, a crash) the input in work is written to
  * <program>-crash.bin in the working directory, so that it can be replayed: fuzz_model FILE. Exit: 0 fine, 1 it died.
  */
 #include "fuzz/fuzz.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"
 
@@ -20,7 +21,13 @@
 
 enum { INPUT_MAX = 1 << 18, SEEDS_MAX = 128, DEFAULT_RUNS = 20000 };
 
+struct amount {
+    long runs;
+    int64_t seconds; /* 0: runs; else until they are over */
+};
+
 struct input {
+    long runs; /* mutations before this input */
     size_t size;
     uint8_t bytes[INPUT_MAX];
 };
@@ -190,15 +197,16 @@ static void mutate(struct rng *rng, const struct seeds *seeds, char *text, size_
     }
 }
 
-static void run_all(const struct seeds *seeds, long runs, uint64_t seed)
+static void run_all(const struct seeds *seeds, struct amount amount, uint64_t seed)
 {
     static char text[INPUT_MAX];
     struct rng rng;
+    int64_t deadline_ns = clock_deadline(amount.seconds * 1000000);
     rng_seed(&rng, seed, 0);
     run_one("", 0);
     for (int i = 0; i < seeds->n; i++)
         run_one(seeds->text[i], seeds->size[i]);
-    for (long run = 0; run < runs; run++) {
+    for (; amount.seconds > 0 ? !clock_passed(deadline_ns) : now->runs < amount.runs; now->runs++) {
         int from = (int)rng_below(&rng, seeds->n);
         size_t size = seeds->size[from];
         memcpy(text, seeds->text[from], size);
@@ -222,13 +230,20 @@ static int report_death(const char *program, int status)
     return 1;
 }
 
+static struct amount read_amount(const char *text)
+{
+    char *end = NULL;
+    long n = strtol(text, &end, 10);
+    return *end == 's' ? (struct amount){.seconds = n} : (struct amount){.runs = n};
+}
+
 int main(int argc, char **argv)
 {
     struct seeds seeds = {0};
     struct stat about;
     int status = 0;
     if (argc < 2) {
-        fprintf(stderr, "usage: %s DIR|FILE [RUNS [SEED]]\n", argv[0]);
+        fprintf(stderr, "usage: %s DIR|FILE [RUNS|SECONDSs [SEED]]\n", argv[0]);
         return 2;
     }
     bool directory = stat(argv[1], &about) == 0 && S_ISDIR(about.st_mode);
@@ -237,13 +252,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "fuzz: no input at %s\n", argv[1]);
         return 2;
     }
-    long runs = argc > 2 ? atol(argv[2]) : directory ? DEFAULT_RUNS : 0;
+    struct amount amount = {.runs = directory ? DEFAULT_RUNS : 0};
+    if (argc > 2)
+        amount = read_amount(argv[2]);
     now = mmap(NULL, sizeof *now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     FUZZ_MUST(now != MAP_FAILED);
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        run_all(&seeds, runs, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
+        run_all(&seeds, amount, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
         for (int i = 0; i < seeds.n; i++)
             free(seeds.text[i]);
         exit(0); /* with its look for leaks */
@@ -254,6 +271,6 @@ int main(int argc, char **argv)
         free(seeds.text[i]);
     if (pid < 0 || status != 0)
         return report_death(argv[0], status);
-    printf("fuzz: %d inputs of the corpus and %ld mutations\n", seeds.n, runs);
+    printf("fuzz: %d inputs of the corpus and %ld mutations\n", seeds.n, now->runs);
     return 0;
 }

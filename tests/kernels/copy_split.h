@@ -30,9 +30,9 @@ static inline void split_store(struct split *split, char *dst, const char *src, 
 static inline void split_thread(struct split *split, const struct move *move, uint32_t unit, uint32_t block,
                                 uint32_t thread)
 {
-    const uint32_t side = SPLIT_THREADS / move->across;
-    for (uint64_t row = block * side + thread / move->across; row < move->nrows; row += (uint64_t)SPLIT_BLOCKS * side)
-        for (uint32_t u = thread % move->across; u < move->units; u += move->across) {
+    const uint32_t across = 1u << move->shift, side = SPLIT_THREADS >> move->shift;
+    for (uint64_t row = block * side + (thread >> move->shift); row < move->nrows; row += (uint64_t)SPLIT_BLOCKS * side)
+        for (uint32_t u = thread % across; u < move->units; u += across) {
             struct move_place place = move_row(move, (uint32_t)row);
             assert_true((uintptr_t)(move->src + place.src) % unit == 0 &&
                         (uintptr_t)(move->dst + place.dst) % unit == 0);
@@ -44,7 +44,7 @@ static inline void split_thread(struct split *split, const struct move *move, ui
 static inline enum status split_move(void *arg, const struct move *move, uint32_t unit)
 {
     struct split *split = arg;
-    assert_true(move->across <= SPLIT_THREADS && move->nrows > 0 && move->units > 0);
+    assert_true(1u << move->shift <= SPLIT_THREADS && move->nrows > 0 && move->units > 0);
     assert_true(move_blocks(move, SPLIT_THREADS, 1) >= 1);
     for (uint32_t block = 0; block < SPLIT_BLOCKS; block++)
         for (uint32_t thread = 0; thread < SPLIT_THREADS; thread++)

@@ -138,6 +138,7 @@ static void put(struct fake_bench *bench, const struct fake *fake, const struct 
         sample.conditions = strdup(conditions);
     }
     text_print(sample.measured_at, sizeof sample.measured_at, "2026-11-29T18:30:00Z");
+    sample.versions = bench->versions != NULL ? strdup(bench->versions) : NULL;
     sample.verified = true;
     sample.times_us = times;
     sample.n = SAMPLES;

@@ -45,6 +45,7 @@ struct fake_bench {
     int64_t run;
     struct bench_session session;
     int samples;
+    const char *versions; /* of the samples that are put from now on, NULL: none */
 };
 void fake_open(struct fake_bench *bench);
 void fake_close(struct fake_bench *bench);

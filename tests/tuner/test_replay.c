@@ -1,6 +1,8 @@
 /* tuner/test_replay.c -- the same store gives the same answer; gaps leave estimates; what is timed fits the budget. */
 #include "tuner/search_fixture.h"
 
+#include "base/log.h"
+
 /* The same store gives the same answer, digit by digit; also when only another effort or budget was recorded. */
 static void test_replay_again(void **state)
 {
@@ -41,6 +43,29 @@ static void test_replay_gaps(void **state)
     assert_false(chosen()->timed);
     assert_int_equal(chosen()->time.source, RECOMMEND_ASSUMED);
     check_time(&fake_default, chosen()); /* rates of this machine do not depend on size */
+}
+
+/* Samples of two builds or thread counts in one answer: taken, as a replay can measure nothing, but said. */
+static void test_replay_mixed(void **state)
+{
+    (void)state;
+    struct parts_scale scale = {0};
+    fake_request(&bench, "qwen2.5-0.5b", 16384, 2, &request);
+    CHECK_OK(request_complete(&request));
+    bench.versions = "{\"sptune\":\"a\",\"threads\":1}";
+    fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
+    log_reset();
+    log_setup(LOG_QUIET, false);
+    CHECK_OK(search_run(&request, &bench.session, &answer));
+    recommend_free(&answer);
+    assert_int_equal(log_warning_count(), 0);
+    bench.versions = "{\"sptune\":\"a\",\"threads\":2}";
+    fake_fill_level(&bench, &fake_default, &request, PARTS_LAYER, &scale);
+    CHECK_OK(search_run(&request, &bench.session, &answer));
+    bench.versions = NULL;
+    assert_int_equal(log_warning_count(), 1);
+    assert_non_null(strstr(log_warning(0), "measured alike: threads 1 -> 2"));
+    log_reset();
 }
 
 /* Only sp 2 was timed in detail, and small shapes run at half the rate: the estimate of sp 1 is corrected by what sp 2
@@ -144,7 +169,7 @@ static void test_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_replay_again), CASE(test_replay_gaps), CASE(test_correction),
+        CASE(test_replay_again), CASE(test_replay_gaps), CASE(test_replay_mixed), CASE(test_correction),
         CASE(test_native),       CASE(test_budgets),     CASE(test_scale),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
