@@ -200,6 +200,34 @@ static void statistics_are_not_believed(void **state)
     sample_free(&sample);
 }
 
+/* What scripts/peers/attention.py writes; tests/peers/test_attention.py holds that file to be what it writes. */
+static void rows_of_peers_are_read(void **state)
+{
+    (void)state;
+    json_t *document = NULL, *rows = NULL;
+    struct sample timed, waived;
+    CHECK_OK(json_read("tests/peers/attention_rows.json", &document));
+    CHECK_OK(json_need(document, "samples", "test", &rows));
+    assert_int_equal(json_array_size(rows), 2);
+    CHECK_OK(sample_from_json(json_array_get(rows, 0), "test", &timed));
+    CHECK_OK(sample_from_json(json_array_get(rows, 1), "test", &waived));
+    char *key = sample_key_text(&timed.key);
+    assert_string_equal(key, "subject=attention ranks=1 sp=1 heads=8 kv_heads=2 head_dim=128 seq=64 batch=1 dtype=bf16 "
+                             "attention=sdpa direction=fwd causal=1 window=0 docs=none timing=stream buffers=hot");
+    assert_int_equal(timed.outcome, SAMPLE_OK);
+    assert_true(timed.verified);
+    assert_int_equal(timed.n, 12);
+    CHECK_NEAR(timed.times_us[11], 100, 0);
+    CHECK_NEAR(timed.flops, 4. * 8 * 128 * 64 * 65 / 2, 0);
+    assert_string_equal(timed.machine, "0123abcd");
+    assert_int_equal(waived.outcome, SAMPLE_WAIVED);
+    assert_int_equal(waived.rule, RULE_ABSENT);
+    free(key);
+    sample_free(&timed);
+    sample_free(&waived);
+    json_decref(document);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +237,7 @@ int main(void)
         cmocka_unit_test(waived_rows_have_nulls),
         cmocka_unit_test(bad_documents_are_refused),
         cmocka_unit_test(statistics_are_not_believed),
+        cmocka_unit_test(rows_of_peers_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,289 @@
+"""scripts/peers/attention_kernels.py -- the attention kernels of the PyTorch that is installed here: found, checked, timed."""
+
+import contextlib
+import importlib
+import importlib.metadata
+import math
+import os
+import shutil
+import subprocess
+import time
+
+BACKENDS = {"sdpa-flash": "FLASH_ATTENTION", "sdpa-cudnn": "CUDNN_ATTENTION", "sdpa-efficient": "EFFICIENT_ATTENTION", "sdpa-math": "MATH"}
+HELD = {"held_by_power": 0x4, "held_by_heat": 0x20 | 0x40, "held_by_board": 0x8 | 0x80}  # NVML's clock event reasons
+SPIN_CYCLES = 2_000_000  # about a millisecond: longer than launching takes
+
+
+class Cannot(Exception):
+    """A kernel that is not here (rule absent), or does not take the shape (rule kernel_cannot)."""
+
+    def __init__(self, rule, why):
+        super().__init__(why)
+        self.rule = rule
+
+
+class Case:
+    """One kernel at one shape: operations to take in turn, one per copy of the tensors."""
+
+    def __init__(self, about, operations, conditions):
+        self.about, self.operations, self.conditions, self.turn = about, operations, conditions, 0
+
+    def next(self):
+        self.turn += 1
+        return self.operations[self.turn % len(self.operations)]
+
+
+class Torch:
+    def __init__(self, options):
+        import torch
+
+        self.torch = torch
+        cuda = torch.cuda.is_available()
+        if options.device == "cuda" and not cuda:
+            raise SystemExit(f"attention.py: no GPU that PyTorch {torch.__version__} can use")
+        self.cuda = cuda and options.device != "cpu"
+        self.place = torch.device("cuda" if self.cuda else "cpu")
+        if options.threads:
+            torch.set_num_threads(options.threads)
+        torch.manual_seed(options.seed)
+        self.dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+        self.versions = {"torch": torch.__version__}
+        if self.cuda:
+            self.versions.update(cuda=torch.version.cuda, cudnn=str(torch.backends.cudnn.version()), gpu=torch.cuda.get_device_name())
+        else:
+            self.versions["threads"] = torch.get_num_threads()
+        self.found, self.checked, self.shape, self.given = {}, set(), None, []
+
+    # kernels: q, k, v, o as [batch][seq][heads][head_dim]
+
+    def kernel(self, name):
+        """(function of q, k, v, causal; words for the row)."""
+        if name not in self.found:
+            find = self.flash if name.startswith("flash_attention") else self.sdpa
+            self.found[name] = find(name)
+        return self.found[name]
+
+    def sdpa(self, name):
+        torch = self.torch
+        backend = BACKENDS.get(name)
+        try:
+            from torch.nn.attention import SDPBackend, sdpa_kernel
+
+            chosen = getattr(SDPBackend, backend) if backend else None
+        except (ImportError, AttributeError):
+            raise Cannot("absent", f"PyTorch {torch.__version__} has no backend {name}")
+
+        def attend(q, k, v, causal):
+            gqa = {"enable_gqa": True} if k.shape[2] != q.shape[2] else {}
+            with sdpa_kernel(chosen) if backend else contextlib.nullcontext():
+                o = torch.nn.functional.scaled_dot_product_attention(
+                    q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal, **gqa
+                )
+            return o.transpose(1, 2)
+
+        return attend, f"PyTorch {torch.__version__} {name}"
+
+    def flash(self, name):
+        if not self.cuda:
+            raise Cannot("kernel_cannot", f"{name} computes on GPUs only")
+        module = self.flash_module(name)
+        function = module.flash_attn_func
+
+        def attend(q, k, v, causal):
+            o = function(q, k, v, causal=causal)
+            return o[0] if isinstance(o, tuple) else o
+
+        version = getattr(module, "__version__", "") or installed_version(name)
+        self.versions[name] = version or "unknown"
+        return attend, f"{module.__name__} {version}"
+
+    def flash_module(self, name):
+        wanted = "flash_attn" if name == "flash_attention_2" else "flash_attn_interface"
+        try:
+            return importlib.import_module(wanted)
+        except (ImportError, OSError) as why:
+            reason = f"{wanted}: {why}"
+        os.environ["HF_HUB_OFFLINE"] = "1"  # what was not fetched before is absent
+        try:
+            from kernels import get_kernel
+
+            return get_kernel("kernels-community/flash-attn" + name[-1])
+        except Exception as why:  # the hub's client has many ways to say no
+            raise Cannot("absent", f"{reason}; kernels: {type(why).__name__}")
+
+    def dispatched(self, q, k, v, causal):
+        """Which backend sdpa takes, where this PyTorch tells."""
+        try:
+            from torch.nn.attention import SDPBackend
+
+            args = [t.transpose(1, 2) for t in (q, k, v)]
+            more = {"enable_gqa": True} if k.shape[2] != q.shape[2] else {}
+            choice = self.torch._fused_sdp_choice(*args, None, 0.0, causal, **more)
+            return next((n for n, b in BACKENDS.items() if int(getattr(SDPBackend, b, -9).value) == choice), "")[5:]
+        except Exception:  # a private function: it may be gone or take other arguments
+            return ""
+
+    # cases
+
+    def tensors(self, batch, seq, heads, kv_heads, dim, dtype, grad):
+        torch = self.torch
+        return [
+            torch.randn(batch, seq, h, dim, device=self.place, dtype=torch.float32).to(dtype).requires_grad_(grad)
+            for h in (heads, kv_heads, kv_heads)
+        ]
+
+    def check(self, name, options):
+        """Against the formula in double precision: at most twice the error of the formula in the kernel's own type."""
+        torch, key = self.torch, (name, options.dtype, options.causal, options.head_dim)
+        if key in self.checked:
+            return
+        attend, _ = self.kernel(name)
+        group = options.heads // options.kv_heads
+        given = self.tensors(1, 113, 2 * group, 2, options.head_dim, self.dtypes[options.dtype], True)
+        exact = [t.detach().double().requires_grad_() for t in given]
+        plain = [t.detach().clone().requires_grad_() for t in given]
+        do = torch.randn_like(given[0])
+        sides = []
+        for inputs, function in ((given, attend), (exact, self.formula), (plain, self.formula)):
+            o = self.guarded(lambda: function(*inputs, bool(options.causal)))
+            grads = self.guarded(lambda: torch.autograd.grad(o, inputs, do.to(o.dtype)))
+            sides.append([t.detach().double() for t in (o, *grads)])
+        for what, got, want, near in zip(("o", "dq", "dk", "dv"), *sides):
+            size = want.abs().max().item()
+            allowed = 2 * (near - want).abs().max().item() + 2 * torch.finfo(self.dtypes[options.dtype]).eps * size
+            error = (got - want).abs().max().item()
+            if not error <= allowed:
+                raise ArithmeticError(f"{what} of {name} is off by {error:.3g}, right would be at most {allowed:.3g}")
+        self.checked.add(key)
+
+    def formula(self, q, k, v, causal):
+        torch = self.torch
+        group = q.shape[2] // k.shape[2]
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        k, v = (t.repeat_interleave(group, 1) for t in (k, v))
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
+        if causal:
+            hidden = torch.ones(q.shape[2], k.shape[2], device=q.device, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+        return (scores.softmax(3) @ v).transpose(1, 2)
+
+    def guarded(self, call):
+        try:
+            return call()
+        except (RuntimeError, TypeError, ValueError, AssertionError) as why:
+            memory = isinstance(why, getattr(self.torch, "OutOfMemoryError", ()))
+            if memory:
+                self.torch.cuda.empty_cache()
+            raise Cannot("memory" if memory else "kernel_cannot", why)
+
+    def prepare(self, name, options, seq, direction):
+        self.check(name, options)
+        attend, about = self.kernel(name)
+        causal, backward = bool(options.causal), direction == "bwd"
+        given = self.guarded(lambda: self.inputs(options, seq))
+        operations = [self.guarded(lambda: self.operation(attend, *one, causal, backward)) for one in given]
+        if name == "sdpa":
+            about += f" ({self.dispatched(*given[0], causal) or 'backend unknown'})"
+        return Case(about, operations, {"threads": self.torch.get_num_threads(), "copies": len(given)})
+
+    def inputs(self, options, seq):
+        """q, k, v, as many times as there are copies; all kernels of a shape share them."""
+        shape = (options.batch, seq, options.heads, options.kv_heads, options.head_dim, self.dtypes[options.dtype], True)
+        if self.shape != shape:
+            self.shape, self.given = None, []
+            self.given = [self.tensors(*shape) for _ in range(self.copies(options, seq))]
+            self.shape = shape
+        return self.given
+
+    def copies(self, options, seq):
+        """hot: 1; cold: as many as three times the GPU's cache holds."""
+        if options.buffers == "hot":
+            return 1
+        cache = self.torch.cuda.get_device_properties(self.place).L2_cache_size if self.cuda else 256 << 20
+        width = self.torch.finfo(self.dtypes[options.dtype]).bits // 8
+        bytes_each = options.batch * seq * (2 * options.heads + 2 * options.kv_heads) * options.head_dim * width
+        return max(2, min(64, -(-3 * cache // bytes_each)))
+
+    def operation(self, attend, q, k, v, causal, backward):
+        torch = self.torch
+        if not backward:
+
+            def forward():
+                with torch.no_grad():
+                    attend(q, k, v, causal)
+
+            return forward
+        o = attend(q, k, v, causal)
+        do = torch.randn_like(o)
+        return lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True)
+
+    # time
+
+    def time(self, case, iterations, warmups):
+        return self.guarded(lambda: (self.time_cuda if self.cuda else self.time_cpu)(case, iterations, warmups))
+
+    def time_cpu(self, case, iterations, warmups):
+        times = []
+        for i in range(-warmups, iterations):
+            operation = case.next()
+            begin = time.perf_counter_ns()
+            operation()
+            if i >= 0:
+                times.append((time.perf_counter_ns() - begin) / 1e3)
+        return times
+
+    def time_cuda(self, case, iterations, warmups):
+        """Behind a spin that is longer than launching takes, so that launches are not in the time."""
+        cuda, times = self.torch.cuda, []
+        for _ in range(warmups):
+            case.next()()
+        for _ in range(iterations):
+            operation = case.next()
+            first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            cuda.synchronize()
+            cuda._sleep(SPIN_CYCLES)
+            first.record()
+            operation()
+            last.record()
+            last.synchronize()
+            times.append(first.elapsed_time(last) * 1e3)
+        return times
+
+    def conditions(self):
+        """Clocks and what held them, from nvidia-smi where it is."""
+        if not self.cuda or not shutil.which("nvidia-smi"):
+            return {}
+        asked = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
+        place = gpu_place(self.torch)
+        said = smi([f"--id={place}", f"--query-gpu={asked}", "--format=csv,noheader,nounits"]).split(",")
+        out = {}
+        for name, word in zip(("sm_mhz", "memory_mhz", "gpu_celsius", "gpu_watts"), said):
+            with contextlib.suppress(ValueError):
+                out[name] = float(word)
+        with contextlib.suppress(ValueError, IndexError):
+            reasons = int(said[4], 16)
+            out.update({name: 1 for name, bits in HELD.items() if reasons & bits})
+        pids = smi([f"--id={place}", "--query-compute-apps=pid", "--format=csv,noheader"]).split()
+        out["gpu_others"] = max(0, len(pids) - 1)
+        return out
+
+
+def gpu_place(torch):
+    """Of the GPU that PyTorch uses, as nvidia-smi takes it."""
+    about = torch.cuda.get_device_properties(0)
+    uuid = str(getattr(about, "uuid", ""))
+    return "GPU-" + uuid if uuid else "0"
+
+
+def smi(words):
+    try:
+        return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def installed_version(name):
+    for package in ("flash_attn",) if name == "flash_attention_2" else ("flash_attn_3", "flash_attn_interface"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    return ""
