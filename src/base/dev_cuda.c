@@ -6,7 +6,9 @@
 #include "base/dev_ops.h"
 #include "base/text.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,7 +16,11 @@ struct cuda_dev {
     struct dev base;
     int index, sms, arch;
     size_t l2_bytes;
+    char place[32];
 };
+
+/* Has this process opened a GPU? Before, nothing here may ask the driver but to count: processes are forked. */
+static atomic_bool opened;
 
 struct cuda_queue {
     struct dev_queue base;
@@ -65,6 +71,11 @@ int dev_cuda_index(const struct dev *dev)
     return ((const struct cuda_dev *)dev)->index;
 }
 
+bool dev_cuda_opened(void)
+{
+    return atomic_load(&opened);
+}
+
 /* No driver at all is an absent device; a driver that is there and fails is an error of its own. */
 static enum status count_devices(int *out)
 {
@@ -86,6 +97,14 @@ static enum status count_devices(int *out)
                 "nvidia-smi may tell more; use --device cpu to go without it");
 }
 
+static enum status cuda_total(int index, int64_t *out_bytes)
+{
+    struct cudaDeviceProp about;
+    TRY(dev_cuda_status(cudaGetDeviceProperties(&about, index), "asking for its memory"));
+    *out_bytes = (int64_t)about.totalGlobalMem;
+    return STATUS_OK;
+}
+
 static bool cuda_has_driver(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -97,12 +116,16 @@ static bool cuda_has_driver(void)
 static enum status open_at(int index, struct cuda_dev *dev)
 {
     int major = 0, minor = 0, l2 = 0;
+    atomic_store(&opened, true);
     TRY(dev_cuda_status(cudaSetDevice(index), "taking this GPU"));
     TRY(dev_cuda_status(cudaFree(NULL), "making a context")); /* here, so that a busy GPU is told here */
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&dev->sms, cudaDevAttrMultiProcessorCount, index), "asking for its size"));
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "asking for its size"));
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "asking for its size"));
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, index), "asking for its size"));
+    TRY(dev_cuda_status(cudaDeviceGetPCIBusId(dev->place, sizeof dev->place, index), "asking where it is"));
+    for (char *c = dev->place; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
     dev->index = index;
     dev->arch = 10 * major + minor;
     dev->l2_bytes = (size_t)l2;
@@ -134,6 +157,11 @@ static enum status cuda_open(int index, struct dev **out)
 static int64_t cuda_cache_bytes(const struct dev *dev)
 {
     return (int64_t)dev_cuda_l2_bytes(dev);
+}
+
+static const char *cuda_place(const struct dev *dev)
+{
+    return ((const struct cuda_dev *)dev)->place;
 }
 
 static void cuda_close(struct dev *dev)
@@ -352,6 +380,8 @@ const struct dev_ops dev_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .count = count_devices,
+    .total = cuda_total,
+    .place = cuda_place,
     .has_driver = cuda_has_driver,
     .cache_bytes = cuda_cache_bytes,
     .memory = cuda_memory,

@@ -18,6 +18,7 @@ enum status dev_cuda_launched(const char *kernel);
 int dev_cuda_sms(const struct dev *dev);       /* multiprocessors */
 size_t dev_cuda_l2_bytes(const struct dev *dev);
 int dev_cuda_index(const struct dev *dev);
+bool dev_cuda_opened(void); /* by this process, ever: else it may still fork, and is not to ask the driver anything */
 
 #ifdef __cplusplus
 }

@@ -28,6 +28,8 @@ static bool gpu_is_open(void)
     int (*current)(void **context) = NULL;
     void *context = NULL, *symbol = NULL;
     enum cudaDriverEntryPointQueryResult found;
+    if (!dev_cuda_opened())
+        return false;
     if (cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &symbol, 12000, cudaEnableDefault, &found) != cudaSuccess ||
         found != cudaDriverEntryPointSuccess) {
         (void)cudaGetLastError();

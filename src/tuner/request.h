@@ -25,6 +25,7 @@ struct request {
     const struct target *target;
     const struct topo *topo; /* borrowed; of the machine measured */
     enum dev_kind dev;      /* what is measured */
+    int64_t dev_memory_bytes; /* of the smallest of these devices, as their driver says; 0: they have none of their own */
     enum dev_kind planned;  /* what the job will run on: device_memory_bytes is one's, and holds its context */
     struct problem problem; /* of one (heads, seq) cell: dtype, docs, world = W */
     bool sp_fixed;          /* --sp with one value: S % P != 0 is refused */
