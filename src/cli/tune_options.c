@@ -79,9 +79,10 @@ static enum status list_classes(struct cli *cli)
     int n = 0;
     TRY(find_target(cli, &target));
     for (; n < ITEMS && target->classes[n] != NULL; n++) {
-        const char *kernel = target_stand_in(target, target->classes[n], DEV_CPU);
-        text_print(about[n], sizeof about[n], kernel != NULL ? "kernel %s on the CPU" : "not measured on the CPU",
-                   kernel);
+        const char *cpu = target_stand_in(target, target->classes[n], DEV_CPU);
+        const char *cuda = target_stand_in(target, target->classes[n], DEV_CUDA);
+        text_print(about[n], sizeof about[n], "%s%s on the CPU; %s%s on GPUs", cpu != NULL ? "kernel " : "not measured",
+                   cpu != NULL ? cpu : "", cuda != NULL ? "kernel " : "not measured", cuda != NULL ? cuda : "");
         items[n] = (struct cli_item){target->classes[n], about[n]};
     }
     return cli_print_list(cli, items, n);
