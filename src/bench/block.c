@@ -138,6 +138,8 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
         *failed = row->subject->enqueue(row->state, row->iteration + i);
     range_pop();
     TRY(timing_end(run->timing, &us));
+    if (how == TIMING_GATED && loop == 1 && row->graph == NULL && *failed == STATUS_OK && row->subject->timed != NULL)
+        row->subject->timed(row->state);
     *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
     row->iteration += loop;
     if (row->subject->whole_us != NULL && *failed == STATUS_OK)
