@@ -9,8 +9,10 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 struct cuda_dev {
     struct dev base;
@@ -21,6 +23,9 @@ struct cuda_dev {
 
 /* Has this process opened a GPU? Before, nothing here may ask the driver but to count: processes are forked. */
 static atomic_bool opened;
+/* Has work on it been waited for in vain? Then everything that waits for the GPU to be idle would wait for good: freeing, and what the
+ * runtime does at exit. What is left goes back with the process. */
+static atomic_bool stuck;
 
 struct cuda_queue {
     struct dev_queue base;
@@ -69,6 +74,25 @@ size_t dev_cuda_l2_bytes(const struct dev *dev)
 int dev_cuda_index(const struct dev *dev)
 {
     return ((const struct cuda_dev *)dev)->index;
+}
+
+bool dev_cuda_stuck(void)
+{
+    return atomic_load(&stuck);
+}
+
+static void leave(int code, void *arg)
+{
+    (void)arg;
+    fflush(NULL);
+    _exit(code);
+}
+
+static enum status give_up(int index)
+{
+    if (!atomic_exchange(&stuck, true))
+        on_exit(leave, NULL); /* registered last, so it runs first */
+    return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", index);
 }
 
 bool dev_cuda_opened(void)
@@ -198,7 +222,8 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, const char *what, v
 static void cuda_free(struct dev *dev, void *memory)
 {
     (void)dev;
-    cudaFree(memory);
+    if (!dev_cuda_stuck())
+        cudaFree(memory);
 }
 
 static enum status queue_with(int priority, struct dev_queue **out)
@@ -239,7 +264,8 @@ static bool cuda_can_overlap(const struct dev *dev)
 
 static void cuda_queue_destroy(struct dev_queue *queue)
 {
-    cudaStreamDestroy(((struct cuda_queue *)queue)->stream);
+    if (!dev_cuda_stuck())
+        cudaStreamDestroy(((struct cuda_queue *)queue)->stream);
     free(queue);
 }
 
@@ -270,7 +296,7 @@ static enum status cuda_sync(struct dev_queue *queue, int64_t deadline_ns)
             return dev_cuda_status(error, "the work on this GPU");
         (void)cudaGetLastError();
         if (clock_passed(deadline_ns))
-            return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", dev_cuda_index(queue->dev));
+            return give_up(dev_cuda_index(queue->dev));
         if (clock_passed(spin_ns))
             nanosleep(&nap, NULL);
     }
@@ -371,7 +397,8 @@ static enum status cuda_graph_run(struct dev_graph *graph, struct dev_queue *que
 
 static void cuda_graph_destroy(struct dev_graph *graph)
 {
-    cudaGraphExecDestroy(((struct cuda_graph *)graph)->exec);
+    if (!dev_cuda_stuck())
+        cudaGraphExecDestroy(((struct cuda_graph *)graph)->exec);
     free(graph);
 }
 

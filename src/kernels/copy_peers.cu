@@ -254,7 +254,8 @@ void copy_peers_close(struct copy_peers *peers)
 {
     if (peers == NULL)
         return;
-    cudaFreeHost(peers->late);
+    if (!dev_cuda_stuck())
+        cudaFreeHost(peers->late);
     dev_free(peers->dev, peers->meeting.count);
     free(peers);
 }
