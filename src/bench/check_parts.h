@@ -39,7 +39,7 @@ enum status check_attention(struct dev *dev, struct check_variant *variants, int
 /* Jobs and sums shared out among `ranks`. */
 enum status check_copy(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally);
 
-/* ---- check_gemm.c, part of check_kernels ---- */
+/* ---- gemm_check.c, part of check_kernels ---- */
 /* Products shared out among `ranks`; those that a library has no kernel for are left out. */
 enum status check_products(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally);
 

@@ -1,4 +1,4 @@
-/* bench/check_gemm.c -- products of this device, plain and transposed, in every dtype, against sums in double. */
+/* bench/gemm_check.c -- products of this device, plain and transposed, in every dtype, against sums in double. */
 #include "bench/check_parts.h"
 
 #include "base/clock.h"
