@@ -49,6 +49,20 @@ enum status dev_count(enum dev_kind kind, int *out)
     return STATUS_OK;
 }
 
+enum status dev_total(enum dev_kind kind, int index, int64_t *out_bytes)
+{
+    const struct dev_ops *ops;
+    TRY(find(kind, &ops));
+    if (ops->total != NULL)
+        return ops->total(index, out_bytes);
+    return FAIL(STATUS_UNSUPPORTED, "%s devices have no memory of their own", dev_kind_name(kind));
+}
+
+const char *dev_place(const struct dev *dev)
+{
+    return dev->ops->place != NULL ? dev->ops->place(dev) : "";
+}
+
 bool dev_has_driver(enum dev_kind kind)
 {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)

@@ -40,9 +40,12 @@ const char *dev_kind_name(enum dev_kind kind); /* "cpu" */
 /* Devices of a kind that this process could open; none is a failure as that of dev_open. A process that has asked for CUDA devices
  * cannot give them to processes that it forks afterwards. */
 enum status dev_count(enum dev_kind kind, int *out);
+/* Memory of the index-th of them, without opening it. STATUS_UNSUPPORTED where that is not a device's own. */
+enum status dev_total(enum dev_kind kind, int index, int64_t *out_bytes);
 /* Is there a driver for it at all? Asks it nothing: the process may still fork. */
 bool dev_has_driver(enum dev_kind kind);
 int64_t dev_cache_bytes(const struct dev *dev); /* of its last-level cache */
+const char *dev_place(const struct dev *dev);   /* PCI bus id, "0000:17:00.0"; "" of what is not on that bus */
 enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
 
 enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out); /* MEM_ALIGN aligned, zeroed */

@@ -6,15 +6,26 @@
 #include "base/dev_ops.h"
 #include "base/text.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 struct cuda_dev {
     struct dev base;
     int index, sms, arch;
     size_t l2_bytes;
+    char place[32];
 };
+
+/* Has this process opened a GPU? Before, nothing here may ask the driver but to count: processes are forked. */
+static atomic_bool opened;
+/* Has work on it been waited for in vain? Then everything that waits for the GPU to be idle would wait for good: freeing, and what the
+ * runtime does at exit. What is left goes back with the process. */
+static atomic_bool stuck;
 
 struct cuda_queue {
     struct dev_queue base;
@@ -65,6 +76,30 @@ int dev_cuda_index(const struct dev *dev)
     return ((const struct cuda_dev *)dev)->index;
 }
 
+bool dev_cuda_stuck(void)
+{
+    return atomic_load(&stuck);
+}
+
+static void leave(int code, void *arg)
+{
+    (void)arg;
+    fflush(NULL);
+    _exit(code);
+}
+
+static enum status give_up(int index)
+{
+    if (!atomic_exchange(&stuck, true))
+        on_exit(leave, NULL); /* registered last, so it runs first */
+    return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", index);
+}
+
+bool dev_cuda_opened(void)
+{
+    return atomic_load(&opened);
+}
+
 /* No driver at all is an absent device; a driver that is there and fails is an error of its own. */
 static enum status count_devices(int *out)
 {
@@ -86,6 +121,14 @@ static enum status count_devices(int *out)
                 "nvidia-smi may tell more; use --device cpu to go without it");
 }
 
+static enum status cuda_total(int index, int64_t *out_bytes)
+{
+    struct cudaDeviceProp about;
+    TRY(dev_cuda_status(cudaGetDeviceProperties(&about, index), "asking for its memory"));
+    *out_bytes = (int64_t)about.totalGlobalMem;
+    return STATUS_OK;
+}
+
 static bool cuda_has_driver(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -97,12 +140,16 @@ static bool cuda_has_driver(void)
 static enum status open_at(int index, struct cuda_dev *dev)
 {
     int major = 0, minor = 0, l2 = 0;
+    atomic_store(&opened, true);
     TRY(dev_cuda_status(cudaSetDevice(index), "taking this GPU"));
     TRY(dev_cuda_status(cudaFree(NULL), "making a context")); /* here, so that a busy GPU is told here */
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&dev->sms, cudaDevAttrMultiProcessorCount, index), "asking for its size"));
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), "asking for its size"));
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), "asking for its size"));
     TRY(dev_cuda_status(cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, index), "asking for its size"));
+    TRY(dev_cuda_status(cudaDeviceGetPCIBusId(dev->place, sizeof dev->place, index), "asking where it is"));
+    for (char *c = dev->place; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
     dev->index = index;
     dev->arch = 10 * major + minor;
     dev->l2_bytes = (size_t)l2;
@@ -134,6 +181,11 @@ static enum status cuda_open(int index, struct dev **out)
 static int64_t cuda_cache_bytes(const struct dev *dev)
 {
     return (int64_t)dev_cuda_l2_bytes(dev);
+}
+
+static const char *cuda_place(const struct dev *dev)
+{
+    return ((const struct cuda_dev *)dev)->place;
 }
 
 static void cuda_close(struct dev *dev)
@@ -170,7 +222,8 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, const char *what, v
 static void cuda_free(struct dev *dev, void *memory)
 {
     (void)dev;
-    cudaFree(memory);
+    if (!dev_cuda_stuck())
+        cudaFree(memory);
 }
 
 static enum status queue_with(int priority, struct dev_queue **out)
@@ -211,7 +264,8 @@ static bool cuda_can_overlap(const struct dev *dev)
 
 static void cuda_queue_destroy(struct dev_queue *queue)
 {
-    cudaStreamDestroy(((struct cuda_queue *)queue)->stream);
+    if (!dev_cuda_stuck())
+        cudaStreamDestroy(((struct cuda_queue *)queue)->stream);
     free(queue);
 }
 
@@ -242,7 +296,7 @@ static enum status cuda_sync(struct dev_queue *queue, int64_t deadline_ns)
             return dev_cuda_status(error, "the work on this GPU");
         (void)cudaGetLastError();
         if (clock_passed(deadline_ns))
-            return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", dev_cuda_index(queue->dev));
+            return give_up(dev_cuda_index(queue->dev));
         if (clock_passed(spin_ns))
             nanosleep(&nap, NULL);
     }
@@ -343,7 +397,8 @@ static enum status cuda_graph_run(struct dev_graph *graph, struct dev_queue *que
 
 static void cuda_graph_destroy(struct dev_graph *graph)
 {
-    cudaGraphExecDestroy(((struct cuda_graph *)graph)->exec);
+    if (!dev_cuda_stuck())
+        cudaGraphExecDestroy(((struct cuda_graph *)graph)->exec);
     free(graph);
 }
 
@@ -352,6 +407,8 @@ const struct dev_ops dev_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .count = count_devices,
+    .total = cuda_total,
+    .place = cuda_place,
     .has_driver = cuda_has_driver,
     .cache_bytes = cuda_cache_bytes,
     .memory = cuda_memory,

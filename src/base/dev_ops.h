@@ -34,7 +34,9 @@ struct dev_ops {
     enum status (*open)(int index, struct dev **out);
     void (*close)(struct dev *dev);
     enum status (*count)(int *out); /* NULL: 1 */
+    enum status (*total)(int index, int64_t *out_bytes); /* NULL: it has no memory of its own */
     bool (*has_driver)(void);       /* NULL: it needs none */
+    const char *(*place)(const struct dev *dev); /* NULL: nowhere on PCI */
     int64_t (*cache_bytes)(const struct dev *dev);
     enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);

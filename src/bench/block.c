@@ -17,7 +17,7 @@
 #include <time.h>
 
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
-enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, FLAGS };
+enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
  * its CPU meanwhile. */
@@ -140,6 +140,8 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     range_pop();
     TRY(timing_end(run->timing, &us));
     dev_queue_marks(row->subject->queue(row->state), true);
+    if (how == TIMING_GATED && loop == 1 && row->graph == NULL && *failed == STATUS_OK && row->subject->timed != NULL)
+        row->subject->timed(row->state);
     *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
     row->iteration += loop;
     if (row->subject->whole_us != NULL && *failed == STATUS_OK)
@@ -323,11 +325,19 @@ static double lost_share(struct agreed *a, int k)
     return fmax(a->flag[STEAL], disturbed > 0.15 * k ? a->flag[WAIT] : 0);
 }
 
-/* Keep the samples, unless the CPUs were not in the run's state. */
+/* Is the GPU's part of the conditions judged, and bad? */
+static bool gpu_disturbed(const struct run *run, struct agreed *a)
+{
+    return run->options->repeats >= 0 && !run->options->oversubscribed && conditions_gpu_disturbed(a->flag + GPU);
+}
+
+/* Keep the samples, unless the CPUs were not in the run's state, or the GPUs not as usual. */
 static enum status keep(struct run *run, struct row *row, struct agreed *a, int k, double before, bool verified)
 {
     double after = rate_of(a->flag[PROBE]);
     enum state_verdict verdict = state_judge(run, before, after, lost_share(a, k), a->flag[THROTTLED]);
+    if (verdict == STATE_SAME && gpu_disturbed(run, a))
+        verdict = STATE_OUTSIDE;
     double share = run->env->memo.fma_best > 0 ? after / run->env->memo.fma_best : 0;
     if (verdict == STATE_CHANGED) {
         for (int i = 0; i < run->n; i++)
@@ -352,6 +362,7 @@ static enum status keep(struct run *run, struct row *row, struct agreed *a, int 
     row->verified += verified ? 1 : 0;
     row->state_sum += share;
     row->state_min = row->blocks == 0 ? share : fmin(row->state_min, share);
+    conditions_gpu_add(row->gpu, a->flag + GPU, row->blocks == 0);
     row->steal_max = fmax(row->steal_max, a->flag[STEAL]);
     row->wait_max = fmax(row->wait_max, a->flag[WAIT]);
     row->throttled += a->flag[THROTTLED];
@@ -363,14 +374,17 @@ enum status block_run(struct run *run, struct row *row)
 {
     struct agreed a = {{0}};
     struct conditions from;
+    struct gpu_facts gpu_from, gpu_to;
     enum status failed = STATUS_OK;
     bool ok = true, verify = verify_next(row);
     char why[256] = "";
     double slowness = 0, real_us, before = run->rate;
     int k = samples_next(run, row);
+    gpu_watch_read(run->watch, &gpu_from);
     conditions_read(&from);
     TRY(take_samples(run, row, k, verify, &a, &real_us, &failed));
     struct conditions_span span = conditions_since(&from);
+    gpu_watch_read(run->watch, &gpu_to);
     TRY(probe(run, &slowness));
     int64_t at = clock_ns();
     if (verify && failed == STATUS_OK)
@@ -387,6 +401,7 @@ enum status block_run(struct run *run, struct row *row)
     a.flag[VERIFY_US] = verify ? (double)(clock_ns() - at) * 1e-3 : 0;
     a.flag[BLOCK_US] = span.elapsed_us;
     a.flag[REAL_US] = real_us;
+    conditions_gpu_between(&gpu_from, &gpu_to, span.elapsed_us, a.flag + GPU);
     TRY(agree(run, &a, k));
     run->rate = rate_of(a.flag[PROBE]);
     if (a.flag[FAILED] > 0)

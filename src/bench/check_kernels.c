@@ -334,72 +334,6 @@ enum status check_attention(struct dev *dev, struct check_variant *variants, int
     return STATUS_OK;
 }
 
-/* ---- product ---- */
-
-static const struct gemm_shape gemm_shapes[] = {
-    {.m = 1, .n = 1, .k = 1},
-    {.m = 7, .n = 5, .k = 3},
-    {.m = 33, .n = 17, .k = 65},
-    {.m = 33, .n = 17, .k = 65, .trans_b = true},
-    {.m = 33, .n = 17, .k = 65, .trans_a = true},
-    {.m = 16, .n = 24, .k = 600, .trans_b = true},
-    {.m = 3, .n = 4, .k = 0},
-};
-enum { GEMM_CASES = sizeof gemm_shapes / sizeof gemm_shapes[0] };
-
-static enum status gemm_one(enum dev_kind dev, uint64_t seed, const struct gemm_shape *g, struct tally *tally)
-{
-    void *a = NULL, *b = NULL, *workspace = NULL;
-    float *c = NULL;
-    size_t elem = (size_t)dtype_bytes(g->dtype);
-    enum status status = mem_alloc((size_t)(g->m * g->k) * elem, "a product", &a);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(g->n * g->k) * elem, "a product", &b);
-    if (status == STATUS_OK)
-        status = mem_alloc((size_t)(g->m * g->n) * sizeof *c, "a product", (void **)&c);
-    if (status == STATUS_OK)
-        status = mem_alloc(gemm_workspace(dev, g), "a product", &workspace);
-    if (status == STATUS_OK) {
-        struct data_side one = {.base = a, .dtype = g->dtype, .batch = 1, .seq = g->m * g->k, .heads = 1, .dim = 1,
-                                .token_stride = 1};
-        data_fill(seed, DATA_A, &one);
-        one.base = b;
-        one.seq = g->n * g->k;
-        data_fill(seed, DATA_B, &one);
-        memset(c, 0xff, (size_t)(g->m * g->n) * sizeof *c);
-        status = gemm_run(dev, g, a, b, c, workspace, NULL);
-        tally->cases++;
-    }
-    for (int64_t i = 0; i < g->m && status == STATUS_OK; i++)
-        for (int64_t j = 0; j < g->n; j++) {
-            double want = 0, size = 0, got = (double)c[i * g->n + j];
-            for (int64_t l = 0; l < g->k; l++) {
-                double term = (double)dtype_get(g->dtype, a, g->trans_a ? l * g->m + i : i * g->k + l) *
-                              (double)dtype_get(g->dtype, b, g->trans_b ? j * g->k + l : l * g->n + j);
-                want += term;
-                size += fabs(term);
-            }
-            if (!(fabs(got - want) <= (double)(g->k + 1) * 0x1p-24 * size))
-                tally_wrong(tally, "%lld x %lld x %lld %s: c[%lld][%lld] is %g, not %g", (long long)g->m, (long long)g->n,
-                            (long long)g->k, dtype_name(g->dtype), (long long)i, (long long)j, got, want);
-        }
-    free(a);
-    free(b);
-    free(c);
-    free(workspace);
-    return status;
-}
-
-static enum status check_gemm(enum dev_kind dev, uint64_t seed, int rank, int ranks, struct tally *tally)
-{
-    for (int i = rank; i < GEMM_CASES * DTYPE_COUNT; i += ranks) {
-        struct gemm_shape shape = gemm_shapes[i / DTYPE_COUNT];
-        shape.dtype = (enum dtype)(i % DTYPE_COUNT);
-        TRY(tally_status(tally, gemm_one(dev, seed, &shape, tally)));
-    }
-    return STATUS_OK;
-}
-
 /* ---- rows ---- */
 
 /* The CPU kernel is compiled once per instruction set; each one that this machine executes is checked. */
@@ -460,9 +394,12 @@ static enum status kernels_run(struct bench_env *env, uint64_t seed, const struc
     struct tally copy = {0}, gemm = {0};
     TRY(check_copy(env->dev, seed, rank, ranks, &copy));
     TRY(check_row_add(env, report, "kernel", "copy with change of layout, sums of copies", &copy, true));
-    if (dev != DEV_CPU)
-        return check_row_waive(report, "kernel", "matrix product", RULE_ABSENT, "this build multiplies matrices on the cpu alone");
-    TRY(check_gemm(dev, seed, rank, ranks, &gemm));
+    if (gemm_ready(dev) != STATUS_OK) { /* on every rank of this machine alike */
+        const struct status_message message = *status_last();
+        status_clear();
+        return check_row_waive(report, "kernel", "matrix product", RULE_ABSENT, message.what);
+    }
+    TRY(check_products(env->dev, seed, rank, ranks, &gemm));
     TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed", &gemm, true));
     return only == NULL ? waive_devices(env, report) : STATUS_OK;
 }

@@ -40,6 +40,10 @@ enum status check_attention(struct dev *dev, struct check_variant *variants, int
 /* Jobs and sums shared out among `ranks`. */
 enum status check_copy(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally);
 
+/* ---- gemm_check.c, part of check_kernels ---- */
+/* Products shared out among `ranks`; those that a library has no kernel for are left out. */
+enum status check_products(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally);
+
 /* ---- check_transport.c ---- */
 enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *tally);
 
@@ -51,7 +55,7 @@ enum status check_exchange_shapes(const struct exchange *exchange, const struct 
 
 /* ---- check_plan.c ---- */
 /* A small problem for groups of sp ranks. `local` query heads per rank. */
-enum { CHECK_PROBLEMS = 10 };
+enum { CHECK_PROBLEMS = 12 };
 void check_problem(int index, int sp, int world, int local, struct problem *out);
 /* One plan on one problem, forward and backward, middle layout included. */
 enum status check_plan_run(struct bench_env *env, const struct group *group, const struct problem *problem,

@@ -39,6 +39,8 @@ static const struct {
     {1, 21, 0, 8, 8, DTYPE_FP32, true, 0, 0, {0}},   /* copies of the only kv head */
     {2, 12, -2, 8, 8, DTYPE_BF16, true, 0, 2, {5, 7}},
     {1, 13, 1, 16, 8, DTYPE_FP32, true, 0, 0, {0}},  /* v narrower than q and k */
+    {1, 41, 2, 64, 64, DTYPE_BF16, true, 0, 0, {0}}, /* heads that kernels of tensor cores take */
+    {2, 20, -2, 64, 64, DTYPE_BF16, true, 0, 2, {7, 13}},
 };
 
 void check_problem(int index, int sp, int world, int local, struct problem *out)

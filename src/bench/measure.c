@@ -59,6 +59,7 @@ static enum status wave_warm(struct run *run)
     for (int i = 0; i < run->n; i++)
         if (!run->rows[i].settled && run->rows[i].state != NULL)
             TRY(row_ceiling_open(run, &run->rows[i]));
+    gpu_watch_settle(run->watch); /* now that all memory of this wave is mapped */
     return STATUS_OK;
 }
 
@@ -184,8 +185,11 @@ enum status measure_run(struct bench_env *env, const struct bench_subject *const
     status = group_agree(env, status);
     if (status == STATUS_OK)
         status = timing_open(env, &run.timing);
+    if (status == STATUS_OK && run_behind(&run))
+        run.watch = gpu_watch_open(dev_place(env->dev));
     if (status == STATUS_OK)
         status = run_all(&run, cases, out);
+    gpu_watch_close(run.watch);
     ceilings_close(&run);
     for (int i = 0; i < n && run.rows != NULL; i++) {
         row_close(&run.rows[i]);

@@ -14,6 +14,7 @@
 #include "bench/bench.h"
 #include "bench/ceiling.h"
 #include "bench/conditions.h"
+#include "bench/conditions_gpu.h"
 #include "bench/timing.h"
 
 enum { BLOCK_SAMPLES_MAX = 32, MEASURE_PATIENCE = 4 /* blocks that may use up their repeats */, MEASURE_FEW = 10 /* fewer samples than this is said */ };
@@ -37,6 +38,7 @@ struct row {
     int repeats_left, repeats_total; /* of the next block; of the row */
     double verify_us, block_us; /* of the last one that did */
     double state_sum, state_min, steal_max, wait_max, throttled;
+    double gpu[CONDITIONS_GPU];
     int wave;
     struct ceiling *ceiling;      /* borrowed; NULL: none */
     struct ceiling_result limit;  /* of it, when the wave ended */
@@ -50,6 +52,7 @@ struct run {
     int n;
     struct dev_queue *queue;
     struct timing *timing; /* of rows that run behind the host */
+    struct gpu_watch *watch; /* of this rank's GPU; NULL: it has none, or nobody can be asked */
     struct rng rng;
     int64_t start_ns;
     double elapsed_us; /* agreed */

@@ -16,5 +16,6 @@ void phases_note(const struct phases *phases, const char *const names[PHASES], c
 {
     int n = phases->n < PHASES_KEPT ? phases->n : PHASES_KEPT;
     for (int p = 0; p < PHASES && n > 0; p++)
-        json_object_set_new(conditions, names[p], json_num(stats_median(phases->us[p], n) * scales[p], 6));
+        if (names[p] != NULL)
+            json_object_set_new(conditions, names[p], json_num(stats_median(phases->us[p], n) * scales[p], 6));
 }

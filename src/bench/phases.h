@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-enum { PHASES = 3, PHASES_KEPT = 4096 /* iterations, the last ones */ };
+enum { PHASES = 4, PHASES_KEPT = 4096 /* iterations, the last ones */ };
 
 struct phases {
     int n; /* iterations so far */
@@ -12,7 +12,7 @@ struct phases {
 };
 
 void phases_add(struct phases *phases, const double us[PHASES]);
-/* Nothing before the first iteration. names end in _us; each median times its scale. */
+/* Nothing before the first iteration. names end in _us, NULL: there is no such phase; each median times its scale. */
 void phases_note(const struct phases *phases, const char *const names[PHASES], const double scales[PHASES],
                  json_t *conditions);
 

@@ -109,6 +109,12 @@ static bool is_hopeless(const struct run *run, const struct row *row)
     return row->n >= run->options->samples_min && 2 * row->tainted > row->n && row->repeats_total <= 0;
 }
 
+/* What was wrong with disturbed samples. */
+static const char *disturbance(const struct run *run)
+{
+    return run_behind(run) ? "a GPU was slowed down, or not ours alone" : "the CPUs were slower, faster or not ours";
+}
+
 void row_stop(const struct run *run, struct row *row)
 {
     if (row->settled || row->state == NULL)
@@ -127,10 +133,12 @@ void row_stop(const struct run *run, struct row *row)
     else
         return;
     if (row->n == 0 && row->repeated > 0 && !run->interrupted)
-        row_waive(row, RULE_TAINTED, "every one of %d blocks was disturbed: the CPUs were slower, faster or not ours", row->repeated);
+        row_waive(row, RULE_TAINTED, "every one of %d blocks was disturbed: %s", row->repeated, disturbance(run));
     else if (row->n == 0 || (run->interrupted && row->n < run->options->samples_min))
         row_waive(row, RULE_BUDGET, "%s after %d of %d samples", run->interrupted ? "interrupted" : "the budget ended", row->n,
                   run->options->samples_min);
+    else if (2 * row->tainted > row->n && run_behind(run))
+        row_waive(row, RULE_TAINTED, "%d of %d samples were taken while %s", row->tainted, row->n, disturbance(run));
     else if (2 * row->tainted > row->n)
         row_waive(row, RULE_TAINTED, "%d of %d samples were taken while the CPUs were slower, faster or not ours (up to %.0f %% of the time)",
                   row->tainted, row->n, 100 * fmax(row->wait_max, row->steal_max));
@@ -169,8 +177,10 @@ static json_t *conditions_of(const struct run *run, const struct row *row)
     if (!run_behind(run)) {
         put(c, "state", row->state_sum / row->blocks);
         put(c, "state_min", row->state_min);
-    } else if (timing_ungated(run->timing) > 0) {
-        put_int(c, "ungated", timing_ungated(run->timing));
+    } else {
+        conditions_gpu_note(row->gpu, c);
+        if (timing_ungated(run->timing) > 0)
+            put_int(c, "ungated", timing_ungated(run->timing));
     }
     put_int(c, "repeated", row->repeated);
     if (row->tainted > 0)

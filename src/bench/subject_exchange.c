@@ -339,7 +339,7 @@ static enum status exchange_iterate(void *state, int iteration)
     double all[PHASES] = {0};
     for (int i = 0; i < s->ncalls; i++) {
         TRY(call_run(s, &s->calls[i], copy));
-        double us[PHASES];
+        double us[PHASES] = {0};
         s->exchange->phases(s->exchange_state, &us[0], &us[1], &us[2]);
         for (int p = 0; p < PHASES; p++)
             all[p] += us[p];
@@ -394,10 +394,10 @@ static const char *exchange_transport(void *state)
 
 static void exchange_note(void *state, json_t *conditions)
 {
-    static const char *const names[PHASES] = {"pack_us", "transfer_us", "unpack_us"};
+    static const char *const names[PHASES] = {"pack_us", "transfer_us", "unpack_us", NULL};
     const struct subject *s = state;
     rotation_note(&s->rotation, conditions);
-    phases_note(s->phases, names, (const double[PHASES]){1, 1, 1}, conditions);
+    phases_note(s->phases, names, (const double[PHASES]){1, 1, 1, 1}, conditions);
 }
 
 const struct bench_subject subject_exchange = {

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "bench/mirror.h"
 #include "kernels/gemm.h"
 
 #include <math.h>
@@ -37,6 +38,11 @@ static struct verdict gemm_check(const struct bench_case *c, const struct bench_
     struct verdict verdict = subject_check_world(&whole, env);
     if (!verdict_ok(&verdict))
         return verdict;
+    if (gemm_ready(subject_dev(env)) != STATUS_OK) {
+        verdict = verdict_no(RULE_ABSENT, "%.220s", status_last()->what);
+        status_clear();
+        return verdict;
+    }
     if (c->m < 1 || c->n < 1 || c->k < 1 || c->m > side || c->n > side || c->k > side)
         return verdict_no(RULE_INDEX, "a product of %lld x %lld x %lld: sides of 1 to 2^30", (long long)c->m, (long long)c->n,
                           (long long)c->k);
@@ -86,15 +92,24 @@ static int64_t bytes_of(const struct subject *s, int64_t elems)
 }
 
 /* Row r of a ([m][k]) or of b ([k][n]), in slices of lanes so that any element can be made again. */
-static void matrix_fill(const struct subject *s, enum data_tensor tensor, int64_t rows, int64_t cols, void *base)
+static enum status matrix_fill(const struct subject *s, enum data_tensor tensor, int64_t rows, int64_t cols, void *device)
 {
     float lanes[SLICE];
+    struct mirror seen = {0};
+    enum status status = mirror_open(s->env->dev, device, (size_t)bytes_of(s, rows * cols), &seen);
+    if (status != STATUS_OK) {
+        mirror_close(&seen);
+        return status;
+    }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t at = 0; at < cols; at += SLICE) {
             int n = (int)(cols - at < SLICE ? cols - at : SLICE);
             data_row(s->seed, tensor, s->rank, r, (int)(at / SLICE), 0, s->shape.dtype, n, lanes);
-            dtype_store(s->shape.dtype, lanes, (char *)base + bytes_of(s, r * cols + at), n);
+            dtype_store(s->shape.dtype, lanes, (char *)seen.host + bytes_of(s, r * cols + at), n);
         }
+    status = mirror_store(&seen);
+    mirror_close(&seen);
+    return status;
 }
 
 static double element(const struct subject *s, enum data_tensor tensor, int64_t row, int64_t col)
@@ -117,8 +132,8 @@ static enum status build(struct subject *s)
         TRY(dev_alloc(dev, (size_t)bytes_of(s, g->m * g->k), "a", &s->a[i]));
         TRY(dev_alloc(dev, (size_t)bytes_of(s, g->k * g->n), "b", &s->b[i]));
         TRY(dev_alloc(dev, (size_t)(g->m * g->n) * sizeof(float), "c", (void **)&s->c[i]));
-        matrix_fill(s, DATA_A, g->m, g->k, s->a[i]);
-        matrix_fill(s, DATA_B, g->k, g->n, s->b[i]);
+        TRY(matrix_fill(s, DATA_A, g->m, g->k, s->a[i]));
+        TRY(matrix_fill(s, DATA_B, g->k, g->n, s->b[i]));
     }
     return STATUS_OK;
 }
@@ -139,12 +154,22 @@ static enum status gemm_create(const struct bench_case *c, struct bench_env *env
     return STATUS_OK;
 }
 
-static enum status gemm_iterate(void *state, int iteration)
+static enum status gemm_enqueue(void *state, int iteration)
 {
     struct subject *s = state;
     int i = rotation_pick(&s->rotation, iteration);
-    TRY(gemm_run(dev_kind_of(s->env->dev), &s->shape, s->a[i], s->b[i], s->c[i], s->workspace, s->queue));
-    return dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US));
+    return gemm_run(dev_kind_of(s->env->dev), &s->shape, s->a[i], s->b[i], s->c[i], s->workspace, s->queue);
+}
+
+static struct dev_queue *gemm_queue(void *state)
+{
+    return ((struct subject *)state)->queue;
+}
+
+static enum status gemm_iterate(void *state, int iteration)
+{
+    TRY(gemm_enqueue(state, iteration));
+    return dev_sync(gemm_queue(state), clock_deadline(SUBJECT_SYNC_US));
 }
 
 static enum status gemm_poison(void *state)
@@ -166,16 +191,19 @@ static enum status gemm_verify(void *state, bool *ok, char why[256])
     for (int spot = 0; spot < SPOTS && *ok; spot++) {
         int64_t row = spot == 0 ? 0 : spot == 1 ? g->m - 1 : rng_below(&rng, g->m);
         int64_t col = spot == 0 ? 0 : spot == 1 ? g->n - 1 : rng_below(&rng, g->n);
-        double want = 0, size = 0, got = (double)s->c[s->rotation.last][row * g->n + col];
+        double want = 0, size = 0;
+        float got;
+        TRY(dev_copy(s->queue, &got, &s->c[s->rotation.last][row * g->n + col], sizeof got));
+        TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
         for (int64_t i = 0; i < g->k; i++) {
             double term = element(s, DATA_A, row, i) * element(s, DATA_B, i, col);
             want += term;
             size += fabs(term);
         }
         double allowed = (double)(g->k + 1) * 0x1p-24 * size;
-        *ok = fabs(got - want) <= allowed;
+        *ok = fabs((double)got - want) <= allowed;
         if (!*ok)
-            text_print(why, 256, "c[%lld][%lld] is %.9g, not %.9g within %.3g", (long long)row, (long long)col, got, want,
+            text_print(why, 256, "c[%lld][%lld] is %.9g, not %.9g within %.3g", (long long)row, (long long)col, (double)got, want,
                        allowed);
     }
     return STATUS_OK;
@@ -198,6 +226,8 @@ const struct bench_subject subject_gemm = {
     .key = gemm_key,
     .create = gemm_create,
     .iterate = gemm_iterate,
+    .enqueue = gemm_enqueue,
+    .queue = gemm_queue,
     .poison = gemm_poison,
     .verify = gemm_verify,
     .destroy = gemm_destroy,

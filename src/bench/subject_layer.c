@@ -230,9 +230,26 @@ static void times_add(struct subject *s, struct exec *exec)
     s->last.exchange_in_us += times->exchange_in_us;
     s->last.attention_us += times->attention_us;
     s->last.exchange_out_us += times->exchange_out_us;
+    s->last.exposed_us += times->exposed_us;
 }
 
-/* Without phases, which are there only when the queue was waited for. */
+static void phases_keep(struct subject *s)
+{
+    const struct exec_times *t = &s->last;
+    phases_add(s->phases, (const double[PHASES]){t->exchange_in_us, t->attention_us, t->exchange_out_us, t->exposed_us});
+}
+
+/* An exec remembers its last run: of forward and backward in one sample there is no forward any more. */
+static void layer_timed(void *state)
+{
+    struct subject *s = state;
+    if (s->problem.direction == PROBLEM_BOTH)
+        return;
+    times_add(s, s->execs[s->rotation.last]);
+    phases_keep(s);
+}
+
+/* Phases are there only when the queue was waited for. */
 static enum status layer_enqueue(void *state, int iteration)
 {
     struct subject *s = state;
@@ -263,7 +280,7 @@ static enum status layer_iterate(void *state, int iteration)
         TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
         times_add(s, exec);
     }
-    phases_add(s->phases, (const double[PHASES]){s->last.exchange_in_us, s->last.attention_us, s->last.exchange_out_us});
+    phases_keep(s);
     return STATUS_OK;
 }
 
@@ -361,9 +378,9 @@ static double layer_whole_us(void *state, double timed_us)
 
 static void layer_note(void *state, json_t *conditions)
 {
-    static const char *const names[PHASES] = {"exchange_in_us", "attention_us", "exchange_out_us"};
+    static const char *const names[PHASES] = {"exchange_in_us", "attention_us", "exchange_out_us", "exposed_us"};
     struct subject *s = state;
-    const double scales[PHASES] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out};
+    const double scales[PHASES] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out, s->scale};
     rotation_note(&s->rotation, conditions);
     if (s->scale > 1)
         json_object_set_new(conditions, "scaled_by", json_string(s->uniform ? "heads" : "phases"));
@@ -379,6 +396,7 @@ const struct bench_subject subject_layer = {
     .create = layer_create,
     .iterate = layer_iterate,
     .enqueue = layer_enqueue,
+    .timed = layer_timed,
     .queue = layer_queue,
     .poison = layer_poison,
     .verify = layer_verify,

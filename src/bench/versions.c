@@ -4,11 +4,27 @@
 #include "base/version.h"
 #include "bench/spin.h"
 #include "comm/transport.h"
+#include "kernels/attention.h"
 #include "kernels/attention_cpu.h"
 #include "kernels/gemm.h"
+#include "topo/gpu_watch.h"
 
 #include <stdlib.h>
 #include <sys/utsname.h>
+
+/* Of the driver and of what kernels load: another one makes other samples. */
+static void add_libraries(const struct bench_env *env, json_t *versions)
+{
+    char driver[80];
+    struct gpu_watch *watch = gpu_watch_open(dev_place(env->dev));
+    gpu_watch_driver(watch, driver, sizeof driver);
+    gpu_watch_close(watch);
+    if (driver[0] != '\0')
+        json_object_set_new(versions, "driver", json_string(driver));
+    for (int i = 0; attentions[i] != NULL; i++)
+        if (attentions[i]->version != NULL && attentions[i]->dev == dev_kind_of(env->dev))
+            json_object_set_new(versions, attentions[i]->name, json_string(attentions[i]->version()));
+}
 
 /* The environment is this process's, which all ranks of a fork share; so is the number of threads, which is of the ranks, not of the
  * machine, but makes another machine of it: samples on one thread are not samples on two. */
@@ -27,6 +43,8 @@ char *bench_versions(struct bench_env *env)
     json_object_set_new(versions, "attention_isa", json_string(attention_cpu_isa_name()));
     if (env != NULL)
         json_object_set_new(versions, "threads", json_integer(dev_threads(env->dev)));
+    if (env != NULL && dev != DEV_CPU)
+        add_libraries(env, versions);
     json_object_set_new(versions, "kernel", json_string(system.release));
     json_object_set(versions, "environment", environment);
     text = json_dumps(versions, JSON_COMPACT | JSON_SORT_KEYS);

@@ -90,7 +90,7 @@ static enum status open_device(const struct job *job, const struct launch *launc
 {
     const struct topo *topo = job->topo;
     if (job->options->kind == DEV_CUDA)
-        return dev_open(DEV_CUDA, launch->local_rank, out);
+        return dev_open(DEV_CUDA, ranks_device_index(job->options, launch), out);
     if (strcmp(job->options->device, "auto") == 0 && topo->ngpus > 0 && launch->rank == 0)
         log_warn("%s at %s is here, but no CUDA device answers in this build: measuring on the CPU", topo->gpus[0].name,
                  topo->gpus[0].busid);
@@ -135,6 +135,8 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
     int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
     TRY(boot_open(launch, deadline, &ranks->boot));
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
+    if (job->launched && job->options->kind == DEV_CUDA)
+        TRY(ranks_check_places(ranks->boot, job->topo, ranks->env.dev, deadline));
     TRY(try_thread(ranks->boot, deadline));
     TRY(threads_share(ranks, job->options->threads));
     const char *transport = job->options->kind == DEV_CUDA ? "nccl" : "ucx";
@@ -285,7 +287,7 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
     TRY(launch_detect(&launch, &job.launched));
     memcpy(cli->machine, topo->fingerprint, sizeof cli->machine);
     if (!job.launched) {
-        TRY(ranks_check_devices(options));
+        TRY(ranks_check_devices(topo, options));
         return fork_job(&job);
     }
     if (launch.rank == 0)
@@ -300,7 +302,11 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
 {
     static const char *const carriers[] = {"shm", "sysv", "tcp"};
     int carrier = -1;
-    TRY(ranks_device(cli, &out->device, &out->kind, &out->devices));
+    struct ranks_devices devices;
+    TRY(ranks_device(cli, &devices));
+    out->device = devices.word;
+    out->kind = devices.kind;
+    out->devices = devices.n;
     TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &out->threads));
     TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
     out->transport = carrier < 0 ? NULL : carriers[carrier];

@@ -3,6 +3,8 @@
  */
 #include "cli/ranks_device.h"
 
+#include "base/mem.h"
+#include "base/text.h"
 #include "cli/apart.h"
 
 #include <stdlib.h>
@@ -10,49 +12,57 @@
 
 enum { ANSWER_MS = 60 * 1000 };
 
-static enum status ask(void *arg, void *out)
+static enum status least_memory(int count, int64_t *out)
 {
-    (void)arg;
-    return dev_count(DEV_CUDA, out);
+    for (int i = 0; i < count; i++) {
+        int64_t bytes = 0;
+        TRY(dev_total(DEV_CUDA, i, &bytes));
+        *out = i == 0 || bytes < *out ? bytes : *out;
+    }
+    return STATUS_OK;
 }
 
-static enum status count_gpus(int *out)
+struct answer {
+    int count;
+    int64_t memory_bytes;
+};
+
+static enum status ask(void *arg, void *out)
 {
-    enum status status = apart_ask(ask, NULL, out, sizeof *out, ANSWER_MS);
+    struct answer *answer = out;
+    (void)arg;
+    TRY(dev_count(DEV_CUDA, &answer->count));
+    return least_memory(answer->count, &answer->memory_bytes);
+}
+
+static enum status count_gpus(struct ranks_devices *out)
+{
+    struct answer answer = {0};
+    enum status status = apart_ask(ask, NULL, &answer, sizeof answer, ANSWER_MS);
+    out->n = answer.count;
+    out->memory_bytes = answer.memory_bytes;
     return status != STATUS_TIMEOUT ? status
                                     : FAIL(STATUS_UNSUPPORTED, "the CUDA driver does not answer how many GPUs there are");
 }
 
-enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out, int *out_devices)
+enum status ranks_device(struct cli *cli, struct ranks_devices *out)
 {
     enum { AUTO, CPU, CUDA, WORDS };
     static const char *const words[] = {"auto", "cpu", "cuda"};
     int word = AUTO;
     TRY(opt_word(&cli->opts, "device", words, WORDS, AUTO, &word));
-    *out_word = words[word];
-    *out = DEV_CPU;
-    *out_devices = 1;
+    *out = (struct ranks_devices){.word = words[word], .kind = DEV_CPU, .n = 1};
     enum status status = word == CPU                ? STATUS_OK
-                         : dev_has_driver(DEV_CUDA) ? count_gpus(out_devices)
-                                                    : dev_count(DEV_CUDA, out_devices); /* which says what is missing */
+                         : dev_has_driver(DEV_CUDA) ? count_gpus(out)
+                                                    : dev_count(DEV_CUDA, &out->n); /* which says what is missing */
     if (word == AUTO && status == STATUS_ABSENT) {
         status_clear();
-        *out_devices = 1;
+        out->n = 1;
         return STATUS_OK;
     }
     TRY(status);
-    *out = cli->device = word == CPU ? DEV_CPU : DEV_CUDA;
+    out->kind = cli->device = word == CPU ? DEV_CPU : DEV_CUDA;
     return STATUS_OK;
-}
-
-enum status ranks_check_devices(const struct ranks_options *options)
-{
-    if (options->kind == DEV_CPU || options->n <= options->devices)
-        return STATUS_OK;
-    return HINT(
-        WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices),
-              "--ranks"),
-        "use --ranks %d, or --device cpu", options->devices);
 }
 
 static const struct topo_gpu *gpu_of(const struct topo *topo, int cuda)
@@ -63,12 +73,103 @@ static const struct topo_gpu *gpu_of(const struct topo *topo, int cuda)
     return NULL;
 }
 
+/* Ranks that wait for each other need GPUs that are whole and theirs alone. */
+static enum status refuse_apart(const struct topo *topo, const int *order, int n)
+{
+    struct verdict verdict = topo_ranks_together(topo, order, n);
+    if (verdict_ok(&verdict))
+        return STATUS_OK;
+    if (verdict.rule == RULE_TAINTED)
+        return HINT(FAIL(STATUS_BUSY, "%s", verdict.why),
+                    "end it, leave that GPU out with CUDA_VISIBLE_DEVICES, or use --ranks 1");
+    return HINT(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "use --ranks 1, or --device cpu");
+}
+
+/* Index into topo->gpus of what CUDA calls `cuda`; of an order that only CUDA knows there is none. */
+static int index_of(const struct topo *topo, int cuda)
+{
+    const struct topo_gpu *gpu = gpu_of(topo, cuda);
+    return gpu != NULL ? (int)(gpu - topo->gpus) : -1;
+}
+
+static enum status check_each(const struct topo *topo, const struct ranks_options *options)
+{
+    for (int rank = 0; rank < options->n && rank < options->devices; rank++) {
+        int at = index_of(topo, rank), order[2] = {at, at};
+        if (at >= 0)
+            TRY(refuse_apart(topo, order, options->n > 1 ? 2 : 1));
+    }
+    return STATUS_OK;
+}
+
+enum status ranks_check_devices(const struct topo *topo, const struct ranks_options *options)
+{
+    if (options->kind == DEV_CPU)
+        return STATUS_OK;
+    TRY(check_each(topo, options)); /* first: a GPU in MIG mode is one device, whatever the machine has */
+    if (options->n <= options->devices)
+        return STATUS_OK;
+    return HINT(
+        WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices),
+              "--ranks"),
+        "use --ranks %d, or --device cpu", options->devices);
+}
+
+int ranks_device_index(const struct ranks_options *options, const struct launch *launch)
+{
+    return options->devices == 1 ? 0 : launch->local_rank;
+}
+
+/* Which GPU a rank has: the machine as booted, and the place there. */
+struct place {
+    char boot[40], busid[40];
+};
+
+static enum status check_distinct(const struct place *all, int n)
+{
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            if (all[a].busid[0] != '\0' && strcmp(all[a].busid, all[b].busid) == 0 && strcmp(all[a].boot, all[b].boot) == 0)
+                return HINT(FAIL(STATUS_USAGE, "ranks %d and %d are both on GPU %s", b, a, all[a].busid),
+                            "start one rank for each GPU, or give each its own with CUDA_VISIBLE_DEVICES");
+    return STATUS_OK;
+}
+
+static enum status check_own(const struct topo *topo, const struct dev *dev, int n)
+{
+    for (int i = 0; i < topo->ngpus; i++) {
+        int order[2] = {i, i};
+        if (strcmp(topo->gpus[i].busid, dev_place(dev)) == 0)
+            return refuse_apart(topo, order, n > 1 ? 2 : 1);
+    }
+    return STATUS_OK;
+}
+
+enum status ranks_check_places(struct boot *boot, const struct topo *topo, const struct dev *dev, int64_t deadline_ns)
+{
+    int n = boot_size(boot);
+    struct place mine = {.boot = ""}, *all = NULL;
+    text_print(mine.boot, sizeof mine.boot, "%s", topo->nhosts > 0 ? topo->hosts[0].boot_id : "");
+    text_print(mine.busid, sizeof mine.busid, "%s", dev_place(dev));
+    enum status status = check_own(topo, dev, n);
+    if (status == STATUS_OK)
+        status = mem_alloc((size_t)n * sizeof *all, "places of ranks", (void **)&all);
+    status = boot_agree(boot, status, deadline_ns);
+    if (status == STATUS_OK)
+        status = boot_allgather(boot, &mine, sizeof mine, all, deadline_ns);
+    if (status == STATUS_OK)
+        status = check_distinct(all, n);
+    free(all);
+    return status;
+}
+
 static enum status cpus_near(const struct topo *topo, int rank, char **slot)
 {
     const struct topo_gpu *gpu = gpu_of(topo, rank);
-    if (gpu == NULL || gpu->numa < 0 || topo->numas[gpu->numa].cpus[0] == '\0')
-        return STATUS_OK;
-    char *cpus = strdup(topo->numas[gpu->numa].cpus);
+    const char *near = gpu == NULL || gpu->numa < 0 ? "" : topo->numas[gpu->numa].cpus;
+    if (gpu != NULL && gpu->cpus[0] != '\0')
+        near = gpu->cpus;
+    char *cpus = strdup(near);
     if (cpus == NULL)
         return FAIL(STATUS_NOMEM, "no memory for a list of CPUs");
     free(*slot);

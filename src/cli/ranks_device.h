@@ -3,14 +3,28 @@
 #define SPTUNE_CLI_RANKS_DEVICE_H
 
 #include "cli/ranks.h"
+#include "comm/boot.h"
 
-/* The kind that --device asks for; auto: CUDA when build and driver answer, else the CPU. *out_devices: how many of it a process here
- * could open. STATUS_ABSENT when what is asked for by name is not here; STATUS_UNSUPPORTED for a driver that is here and fails. */
-enum status ranks_device(struct cli *cli, const char **out_word, enum dev_kind *out, int *out_devices);
-/* STATUS_USAGE, naming both numbers, when there are fewer GPUs than ranks. */
-enum status ranks_check_devices(const struct ranks_options *options);
-/* CPU lists of n ranks on devices of `kind`: those near rank r's GPU where that is known, else as topo_cpu_slots shares them out. Free
- * with topo_free_slots. */
+struct ranks_devices {
+    const char *word;      /* "auto" "cpu" "cuda", as asked */
+    enum dev_kind kind;    /* what that came to */
+    int n;                 /* how many of it a process here could open */
+    int64_t memory_bytes;  /* of the smallest of these; 0: they have none of their own */
+};
+
+/* What --device asks for; auto: CUDA when build and driver answer, else the CPU. STATUS_ABSENT when what is asked for by name is not
+ * here; STATUS_UNSUPPORTED for a driver that is here and fails. */
+enum status ranks_device(struct cli *cli, struct ranks_devices *out);
+/* Before a fork. STATUS_USAGE, naming both numbers, when there are fewer GPUs than ranks; STATUS_UNSUPPORTED for several ranks on a GPU
+ * in MIG mode, STATUS_BUSY for several of which one would share its GPU with another process. */
+enum status ranks_check_devices(const struct topo *topo, const struct ranks_options *options);
+/* The CUDA index that this rank opens: its place on the host, or the one GPU that a launcher shows it. */
+int ranks_device_index(const struct ranks_options *options, const struct launch *launch);
+/* Of ranks that a launcher started, with their devices open: the same refusals, and STATUS_USAGE naming two ranks on one GPU.
+ * Collective. */
+enum status ranks_check_places(struct boot *boot, const struct topo *topo, const struct dev *dev, int64_t deadline_ns);
+/* CPU lists of n ranks on devices of `kind`: those near rank r's GPU, "" (bound to none) where nobody knows them; of ranks on CPUs as
+ * topo_cpu_slots shares them out. Free with topo_free_slots. */
 enum status ranks_cpus(const struct topo *topo, enum dev_kind kind, int n, char ***out);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/list.h"
 #include "cli/ranks_device.h"
+#include "sp/exchange.h"
 #include "tuner/emit.h"
 
 #include <stdlib.h>
@@ -212,7 +213,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     TRY(read_emit(cli, out));
     TRY(read_lists(cli, out));
     TRY(name_cells(out));
-    TRY(ranks_device(cli, &out->device_word, &out->device, &out->devices));
+    TRY(ranks_device(cli, &out->devices));
     TRY(ranks_count(cli, topo, &ranks));
     TRY(opt_count(&cli->opts, "world", 1, 1 << 20, ranks, &world));
     TRY(opt_word(&cli->opts, "effort", efforts, 4, REQUEST_QUICK, &effort));
@@ -355,8 +356,8 @@ static enum status read_memory(struct cli *cli, const char *name, int64_t *out_b
 /* A limit given by hand is that of the planned machine's devices: GPUs, unless --device cpu says otherwise. */
 static enum dev_kind planned_device(struct cli *cli, const struct tune_order *order)
 {
-    bool cpu = strcmp(order->device_word, "cpu") == 0;
-    return opt_given(&cli->opts, "device-memory") && !cpu ? DEV_CUDA : order->device;
+    bool cpu = strcmp(order->devices.word, "cpu") == 0;
+    return opt_given(&cli->opts, "device-memory") && !cpu ? DEV_CUDA : order->devices.kind;
 }
 
 static enum status read_limits(struct cli *cli, const struct tune_order *order, struct request *out)
@@ -368,7 +369,7 @@ static enum status read_limits(struct cli *cli, const struct tune_order *order, 
     if (opt_given(&cli->opts, "device-memory"))
         text_print(out->device_memory_from, sizeof out->device_memory_from, "--device-memory");
     out->planned = planned_device(cli, order);
-    if (out->planned != order->device)
+    if (out->planned != order->devices.kind)
         request_assume(out, "planned_device", dev_kind_name(out->planned), "--device-memory");
     TRY(read_memory(cli, "host-memory", &out->host_memory_bytes));
     if (use != NULL)
@@ -388,7 +389,8 @@ enum status tune_request(struct cli *cli, const struct tune_order *order, int ce
     request_init(out);
     out->target = order->target;
     out->topo = topo;
-    out->dev = order->device;
+    out->dev = order->devices.kind;
+    out->dev_memory_bytes = order->devices.memory_bytes;
     out->ranks = order->ranks;
     out->world = order->world;
     out->effort = order->effort;

@@ -2,16 +2,14 @@
 #ifndef SPTUNE_CLI_TUNE_OPTIONS_H
 #define SPTUNE_CLI_TUNE_OPTIONS_H
 
-#include "cli/cli.h"
+#include "cli/ranks_device.h"
 #include "tuner/request.h"
 
 enum { TUNE_EMITS = 8 };
 
 struct tune_order {
     int ranks, world;
-    enum dev_kind device;
-    int devices; /* of that kind, on this host */
-    const char *device_word;
+    struct ranks_devices devices;
     enum request_effort effort;
     int64_t budget_us;
     const struct target *target;

@@ -199,14 +199,14 @@ static enum status with_ranks(struct cli *cli, struct order *order)
 {
     struct tune_order *asked = &order->asked;
     int usable = topo_usable_cpus(order->topo);
-    if (asked->device != DEV_CUDA && asked->ranks > usable && !opt_given(&cli->opts, "oversubscribe"))
+    if (asked->devices.kind != DEV_CUDA && asked->ranks > usable && !opt_given(&cli->opts, "oversubscribe"))
         return HINT(
             FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
             "use --ranks %d, or --oversubscribe to go on all the same", usable);
     struct ranks_options how = {.n = asked->ranks,
-                                .device = asked->device_word,
-                                .kind = asked->device,
-                                .devices = asked->devices,
+                                .device = asked->devices.word,
+                                .kind = asked->devices.kind,
+                                .devices = asked->devices.n,
                                 .stores = true,
                                 .lock_us = asked->budget_us,
                                 .answers = true,

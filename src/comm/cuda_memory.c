@@ -136,6 +136,6 @@ enum status cuda_memory_map(void *state, int peer, const struct transport_key *k
 void cuda_memory_unmap(void *state, void *mapping)
 {
     (void)state;
-    if (mapping != NULL)
+    if (mapping != NULL && !dev_cuda_stuck())
         cudaIpcCloseMemHandle(mapping);
 }

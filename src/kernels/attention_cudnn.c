@@ -19,6 +19,7 @@
 #include "kernels/attention_cudnn_pack.h"
 #include "kernels/attention_mask.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,8 @@ static bool gpu_is_open(void)
     int (*current)(void **context) = NULL;
     void *context = NULL, *symbol = NULL;
     enum cudaDriverEntryPointQueryResult found;
+    if (!dev_cuda_opened())
+        return false;
     if (cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &symbol, 12000, cudaEnableDefault, &found) != cudaSuccess ||
         found != cudaDriverEntryPointSuccess) {
         (void)cudaGetLastError();
@@ -302,6 +305,17 @@ static size_t cudnn_workspace_bytes(const struct attention_shape *shape, bool ba
     return workspace_bytes(shape, backward, false);
 }
 
+static const char *cudnn_version(void)
+{
+    static char text[32];
+    const struct cudnn_api *api;
+    if (cudnn_load(&api) == STATUS_OK)
+        snprintf(text, sizeof text, "%d.%d.%d", api->version / 10000, api->version / 100 % 100, api->version % 100);
+    else
+        status_clear();
+    return text;
+}
+
 static enum status cudnn_forward(const struct attention_shape *shape, const struct attention_args *args,
                                  struct dev_queue *queue)
 {
@@ -319,6 +333,7 @@ const struct attention attention_cudnn = {
     .name = "cudnn",
     .stands_for = "sdpa",
     .dev = DEV_CUDA,
+    .version = cudnn_version,
     .unordered = true,
     .supports = cudnn_supports,
     .workspace_bytes = cudnn_workspace_bytes,

@@ -34,6 +34,7 @@ struct copy_peers {
     struct dev *dev;
     struct meeting meeting;
     int32_t *late;
+    int exactly, most_blocks; /* 0: as many as are good */
 };
 
 template <int most> struct work {
@@ -142,9 +143,22 @@ __global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_const
 /* Blocks that won at each size on two H200 (docs/measurement.md). */
 static int choose_blocks(const struct copy_peers *peers, int64_t bytes)
 {
+    if (peers->exactly > 0)
+        return peers->exactly;
     int sms = dev_cuda_sms(peers->dev), most = 2 * sms < COPY_PEERS_BLOCKS ? 2 * sms : COPY_PEERS_BLOCKS;
     int blocks = bytes <= 64 << 10 ? 8 : bytes <= 512 << 10 ? 32 : bytes <= 8 << 20 ? 64 : bytes <= 96 << 20 ? sms : most;
-    return blocks < most ? blocks : most;
+    blocks = blocks < most ? blocks : most;
+    return peers->most_blocks > 0 && blocks > peers->most_blocks ? peers->most_blocks : blocks;
+}
+
+enum status copy_peers_blocks(struct copy_peers *peers, int exactly, int most)
+{
+    if (exactly < 0 || exactly > COPY_PEERS_BLOCKS || most < 0 || exactly > 2 * dev_cuda_sms(peers->dev))
+        return HINT(FAIL(STATUS_USAGE, "%d blocks of an exchange on a GPU of %d multiprocessors", exactly, dev_cuda_sms(peers->dev)),
+                    "all of them run at once: 1 to %d", 2 * dev_cuda_sms(peers->dev));
+    peers->exactly = exactly;
+    peers->most_blocks = most;
+    return STATUS_OK;
 }
 
 struct gather {
@@ -289,7 +303,8 @@ void copy_peers_close(struct copy_peers *peers)
 {
     if (peers == NULL)
         return;
-    cudaFreeHost(peers->late);
+    if (!dev_cuda_stuck())
+        cudaFreeHost(peers->late);
     dev_free(peers->dev, peers->meeting.count);
     free(peers);
 }

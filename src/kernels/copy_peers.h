@@ -32,6 +32,9 @@ void copy_peers_close(struct copy_peers *peers); /* accepts NULL; after the queu
  * COPY_PEERS_BLOCKS; all of them run at once. Jobs go in their order, so a caller starts with a different peer on each rank. */
 enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs, int njobs, const struct copy_sum *sums, int nsums,
                            int blocks, struct dev_queue *queue);
+/* How many blocks a launch that chooses by size takes from now on: `exactly` so many, or `most` of them, for kernels that run beside it to
+ * have the rest of the GPU; 0: no such wish. The same on every rank. STATUS_USAGE beyond COPY_PEERS_BLOCKS. */
+enum status copy_peers_blocks(struct copy_peers *peers, int exactly, int most);
 /* A meeting alone: what follows on the queue begins on all ranks at once, but for the time that a store takes across a link. */
 enum status copy_peers_meet(struct copy_peers *peers, struct dev_queue *queue);
 int copy_peers_late(const struct copy_peers *peers); /* rank that a kernel waited for in vain, -1 */

@@ -47,7 +47,8 @@ void gate_destroy(struct gate *gate)
 {
     if (gate == NULL)
         return;
-    cudaFreeHost((void *)gate->words);
+    if (!dev_cuda_stuck())
+        cudaFreeHost((void *)gate->words);
     free(gate);
 }
 

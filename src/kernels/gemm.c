@@ -1,4 +1,4 @@
-/* kernels/gemm.c -- C = A B through OpenBLAS on the CPU; narrow operands are widened block by block.
+/* kernels/gemm.c -- C = A B through OpenBLAS on the CPU; narrow operands are widened block by block. On GPUs: gemm_cublas.c.
  *
  * fp32 goes to sgemm as it is. bf16 and fp16 have no BLAS routine, so C is cut into blocks of at most ROWS x COLS, and
  * k into slices of DEPTH: both operand slices of a block are widened into workspace (at most 2 * 4096 * 512 floats, 16
@@ -14,6 +14,9 @@
 #include "kernels/gemm.h"
 
 #include "base/range.h"
+#if SPTUNE_CUDA
+#include "kernels/gemm_cublas.h"
+#endif
 
 #include <cblas.h>
 #include <limits.h>
@@ -48,8 +51,23 @@ static void name_make(void)
     snprintf(name, sizeof name, "openblas %s %s", version, openblas_get_corename());
 }
 
+enum status gemm_ready(enum dev_kind dev)
+{
+    if (dev == DEV_CPU)
+        return STATUS_OK;
+#if SPTUNE_CUDA
+    return gemm_cublas_load();
+#else
+    return FAIL(STATUS_ABSENT, "gemm: no kernel for device %s in this build", dev_kind_name(dev));
+#endif
+}
+
 const char *gemm_name(enum dev_kind dev)
 {
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA)
+        return gemm_cublas_name();
+#endif
     if (dev != DEV_CPU)
         return "";
     pthread_once(&name_once, name_make);
@@ -63,6 +81,10 @@ static int64_t least(int64_t a, int64_t b)
 
 size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape)
 {
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA)
+        return GEMM_CUBLAS_WORKSPACE;
+#endif
     if (dev != DEV_CPU || shape->dtype == DTYPE_FP32 || shape->m < 1 || shape->n < 1 || shape->k < 1)
         return 0;
     int64_t floats = (least(shape->m, ROWS) + least(shape->n, COLS)) * least(shape->k, DEPTH);
@@ -73,15 +95,14 @@ static enum status gemm_check(enum dev_kind dev, const struct gemm_shape *shape,
                               const float *c, const void *workspace)
 {
     const int64_t sizes[3] = {shape->m, shape->n, shape->k};
-    if (dev != DEV_CPU)
-        return FAIL(STATUS_ABSENT, "gemm: no kernel for device %s in this build", dev_kind_name(dev));
+    TRY(gemm_ready(dev));
     if ((int)shape->dtype < 0 || shape->dtype >= DTYPE_COUNT)
         return FAIL(STATUS_USAGE, "gemm: dtype %d does not exist", (int)shape->dtype);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) { /* the limit is OpenBLAS's; nobody has asked a GPU for more yet */
         if (sizes[i] < 0)
             return HINT(FAIL(STATUS_USAGE, "gemm: %c = %lld", "mnk"[i], (long long)sizes[i]), "sizes are 0 or more");
         if (sizes[i] > INT_MAX)
-            return HINT(FAIL(STATUS_UNSUPPORTED, "gemm: %c = %lld is beyond what OpenBLAS can index", "mnk"[i],
+            return HINT(FAIL(STATUS_UNSUPPORTED, "gemm: %c = %lld is beyond what can be indexed", "mnk"[i],
                              (long long)sizes[i]),
                         "at most %d", INT_MAX);
     }
@@ -208,9 +229,15 @@ static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const 
                        void *workspace, struct dev_queue *queue)
 {
     TRY(gemm_check(dev, shape, a, b, c, workspace));
-    pthread_once(&threads_once, threads_default);
     if (shape->m == 0 || shape->n == 0)
         return STATUS_OK;
+#if SPTUNE_CUDA
+    if (dev == DEV_CUDA && shape->k == 0)
+        return dev_fill(queue, c, 0, (size_t)shape->m * (size_t)shape->n * sizeof *c);
+    if (dev == DEV_CUDA)
+        return gemm_cublas_run(shape, a, b, c, workspace, queue);
+#endif
+    pthread_once(&threads_once, threads_default);
     if (shape->k == 0) {
         memset(c, 0, (size_t)shape->m * (size_t)shape->n * sizeof *c);
         return STATUS_OK;

@@ -1,6 +1,7 @@
-/* kernels/gemm.h -- C = A B on one device, for the linear layers of a block and their rate. OpenBLAS on the CPU.
+/* kernels/gemm.h -- C = A B on one device, for the linear layers of a block and their rate. OpenBLAS on the CPU,
+ * cuBLASLt on CUDA GPUs (loaded at run time: libcublasLt.so.13 or .12, or the file SPTUNE_CUBLAS names).
  *
- * Row-major: a [m][k], b [k][n] (or [n][k] when trans_b, as weights are stored), c [m][n] fp32 on the CPU for every dtype of a and b:
+ * Row-major: a [m][k], b [k][n] (or [n][k] when trans_b, as weights are stored), c [m][n] fp32 for every dtype of a and b. On the CPU
  * bf16 and fp16 operands are widened panel by panel into workspace (gemm_workspace bytes). FLOPs: 2 m n k.
  */
 #ifndef SPTUNE_KERNELS_GEMM_H
@@ -23,7 +24,8 @@ struct gemm_shape {
 size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape);
 enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
                      void *workspace, struct dev_queue *queue);
-/* What computes: "openblas 0.3.21 <core>". */
+enum status gemm_ready(enum dev_kind dev); /* STATUS_ABSENT: nothing computes products there, saying what is missing */
+/* What computes: "openblas 0.3.21 <core>"; "" when nothing does. */
 const char *gemm_name(enum dev_kind dev);
 /* Threads of OpenBLAS itself, 1 unless set: they multiply with those of the queue. To be set before the first call, and 1 before ranks
  * are forked. */

@@ -44,6 +44,7 @@ struct exchange_shape {
     int64_t seq_local; /* S/P */
     enum dtype dtype;
     int64_t row_elems_max; /* largest sum over tensors of heads-per-peer * D in one call, for staging */
+    bool beside;           /* it runs while attention does, and leaves that most of the device */
 };
 
 struct exchange {

@@ -15,12 +15,14 @@
 
 #include "base/mem.h"
 #include "base/range.h"
+#include "base/units.h"
 #include "kernels/copy_engine.h"
 #include "kernels/copy_peers.h"
 
 #include <stdlib.h>
 
 enum { LIMIT_US = 10 * 1000 * 1000 };
+enum { BESIDE_BLOCKS = 32 }; /* a quarter of an H200; what is hidden may take longer */
 enum way { PUSH, PULL, ENGINE };
 
 struct push {
@@ -95,12 +97,26 @@ static enum status prepare(const struct exchange_shape *shape, struct comm *grou
     return mem_alloc(size * sizeof *push->copies, "copies of a head", (void **)&push->copies);
 }
 
+/* SPTUNE_EXCHANGE_BLOCKS, for those who want to see what another number does; 0: not set. */
+static enum status blocks_asked(int *out)
+{
+    const char *text = getenv("SPTUNE_EXCHANGE_BLOCKS");
+    int64_t blocks = 0;
+    if (text != NULL && text[0] != '\0')
+        TRY(units_parse_count(text, "SPTUNE_EXCHANGE_BLOCKS", 1, COPY_PEERS_BLOCKS, &blocks));
+    *out = (int)blocks;
+    return STATUS_OK;
+}
+
 static enum status open_peers(struct push *push)
 {
+    int exactly = 0;
+    TRY(blocks_asked(&exactly));
     void *flags[COPY_PEERS_RANKS];
     for (int r = 0; r < push->size; r++)
         flags[r] = window_peer(push->flags, r);
-    return copy_peers_open(push->dev, push->rank, push->size, flags, LIMIT_US, &push->peers);
+    TRY(copy_peers_open(push->dev, push->rank, push->size, flags, LIMIT_US, &push->peers));
+    return copy_peers_blocks(push->peers, exactly, push->shape.beside ? BESIDE_BLOCKS : 0);
 }
 
 static enum status create(const struct exchange_shape *shape, struct comm *group, enum way way, void **state)

@@ -175,7 +175,8 @@ static enum status exchange_open(struct exec *exec)
     struct exchange_shape shape = {.batch = exec->problem.batch,
                                    .seq_local = problem_local(&exec->problem, exec->sp),
                                    .dtype = exec->problem.dtype,
-                                   .row_elems_max = exec_row_elems(&exec->problem, &exec->plan)};
+                                   .row_elems_max = exec_row_elems(&exec->problem, &exec->plan),
+                                   .beside = exec->beside != NULL};
     const struct exchange *exchange = exchange_find(exec->plan.exchange);
     if (exec->sp == 1)
         return STATUS_OK;

@@ -44,8 +44,12 @@ struct target {
     bool zero_over_world;        /* ZeRO shards over dp x sp, whatever the dp sizes say */
     bool tiled_mlp, overlap;     /* can it? overlap: chunks > 1 */
     bool packed_sdpa;            /* may class "sdpa" run packed documents? */
+    bool own_kernels;            /* its classes are kernels of ours: one of another device says nothing of this one */
     /* The exchange that is this runtime's own on `dev`, and whether it only stands in for it. */
     const char *(*exchange)(enum dev_kind dev, bool *stands_in);
+    /* Exchanges that are searched on `dev` when nobody names any; NULL, or no list: that one alone. Names that this build has not are
+     * passed over. NULL-terminated. */
+    const char *const *(*exchanges)(enum dev_kind dev);
     struct plan defaults;        /* zero stage, checkpointing, offload, loss, mlp */
     struct target_memory memory;
     struct verdict (*check)(const struct model *model, const struct problem *problem, const struct plan *plan);

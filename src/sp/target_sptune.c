@@ -10,6 +10,13 @@ static const char *native_exchange(enum dev_kind dev, bool *stands_in)
     return dev == DEV_CPU ? "direct" : "push";
 }
 
+/* On GPUs which one wins depends on size, links and what attention leaves of the GPU. */
+static const char *const *native_exchanges(enum dev_kind dev)
+{
+    static const char *const cuda[] = {"push", "pull", "ce", "nccl-window", "nccl", NULL};
+    return dev == DEV_CUDA ? cuda : NULL;
+}
+
 static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)
 {
     (void)model;
@@ -22,7 +29,7 @@ static struct verdict native_check(const struct model *model, const struct probl
 }
 
 /* The kernels of attentions[] that are meant to be fast; the reference is not among them. */
-static const char *const classes[] = {"cpu", NULL};
+static const char *const classes[] = {"cpu", "cudnn", "flash2", NULL};
 
 const struct target target_sptune = {
     .name = "sptune",
@@ -35,7 +42,9 @@ const struct target target_sptune = {
     .tiled_mlp = true,
     .overlap = true,
     .packed_sdpa = true,
+    .own_kernels = true,
     .exchange = native_exchange,
+    .exchanges = native_exchanges,
     .defaults = {.method = PLAN_METHOD_ULYSSES,
                  .sp = 1,
                  .dp_shard = 1,

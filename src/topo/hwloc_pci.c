@@ -92,6 +92,19 @@ static int numa_of(const struct reading *read, hwloc_obj_t object)
     return object ? reading_numa(read, object->nodeset) : -1;
 }
 
+/* Allowed PUs of what the function is attached to, unless that is the whole machine, which says nothing. */
+static void print_near(const struct reading *read, hwloc_obj_t object, char *buf, size_t size)
+{
+    while (object && !object->cpuset)
+        object = object->parent;
+    buf[0] = '\0';
+    if (!object || !object->parent)
+        return;
+    hwloc_bitmap_and(read->scratch, object->cpuset, read->allowed);
+    if (!hwloc_bitmap_iszero(read->scratch) && hwloc_bitmap_list_snprintf(buf, size, read->scratch) >= (int)size)
+        buf[0] = '\0'; /* cut short it would be wrong */
+}
+
 /* The first object above both; *out_bridges: the most PCI bridges below it on either way. */
 static hwloc_obj_t meeting_point(hwloc_obj_t a, hwloc_obj_t b, int *out_bridges)
 {
@@ -132,6 +145,7 @@ void reading_gpus(const struct reading *read, const hwloc_obj_t *found, struct t
         struct topo_gpu *gpu = &out->gpus[i];
         *gpu = (struct topo_gpu){.numa = numa_of(read, found[i]), .memory_bytes = -1, .nvlinks = -1, .cuda = -1, .others = -1};
         print_busid(found[i], gpu->busid, sizeof gpu->busid);
+        print_near(read, found[i], gpu->cpus, sizeof gpu->cpus);
         text_print(gpu->name, sizeof gpu->name, "%04x:%04x", pci->vendor_id, pci->device_id);
     }
     for (int a = 0; a < out->ngpus; a++)

@@ -56,6 +56,8 @@ struct nvml_machine {
     signed char *p2p_nvlink; /* ... and is that over NVLink? */
 };
 
+/* The driver's library, which stays loaded; NULL and `why` when there is none. */
+void *nvml_open(char *why, size_t size);
 enum status nvml_read(int deadline_ms, struct nvml_machine *out); /* STATUS_NOMEM alone; see `why` */
 void nvml_free(struct nvml_machine *machine);
 

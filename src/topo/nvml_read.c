@@ -78,21 +78,24 @@ static void resolve_one(void *library, const char *name, void *at)
     memcpy(at, &symbol, sizeof symbol);
 }
 
-/* The library stays loaded: others in this process may use it. */
-static bool load(struct api *api, struct nvml_machine *out)
+void *nvml_open(char *why, size_t size)
 {
     const char *named = getenv("SPTUNE_NVML");
     bool other = named && *named;
     void *library = dlopen(other ? named : NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library && other)
+        text_print(why, size, "SPTUNE_NVML names a library that cannot be loaded: %.150s", dlerror());
+    else if (!library)
+        text_print(why, size, "no NVIDIA driver is installed (" NVML_LIBRARY ")");
+    return library;
+}
+
+static bool load(struct api *api, struct nvml_machine *out)
+{
+    void *library = nvml_open(out->why, sizeof out->why);
     const char *missing = NULL;
-    if (!library) {
-        if (other)
-            text_print(out->why, sizeof out->why, "SPTUNE_NVML names a library that cannot be loaded: %.150s",
-                       dlerror());
-        else
-            text_print(out->why, sizeof out->why, "no NVIDIA driver is installed (" NVML_LIBRARY ")");
+    if (!library)
         return false;
-    }
     out->installed = true;
 #define NVML_RESOLVE(name, parameters) resolve_one(library, #name, &api->name);
     NVML_NEEDED(NVML_RESOLVE)

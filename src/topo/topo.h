@@ -75,6 +75,7 @@ struct topo_gpu {
     char busid[16];       /* 0000:17:00.0, lower case; joins go by this only */
     char name[64];        /* "NVIDIA H200", or vendor:device when only PCI is known */
     char uuid[64];        /* "" unknown */
+    char cpus[256];       /* allowed PUs near it, where PCI tells more than its NUMA node; else "" */
     int64_t memory_bytes; /* -1 when no driver told */
     int nvlinks;          /* links with another end known, -1 unknown */
     bool driver;          /* a driver answers for it */

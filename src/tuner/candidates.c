@@ -44,6 +44,8 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
     const struct request *r = build->request;
     if (plan->chunks > 1 && (plan->sp == 1 || !verdict_ok(verdict)))
         return STATUS_OK; /* nobody asked for chunks, so where they do nothing there is nothing to explain */
+    if (plan->sp == 1 && r->space.nexchange > 1 && strcmp(plan->exchange, r->space.exchange[0]) != 0)
+        return STATUS_OK; /* nothing is exchanged: the same plan again */
     TRY(mem_grow((void **)&out->rows, &out->cap_rows, (size_t)out->n + 1, sizeof *out->rows));
     TRY(mem_grow((void **)&out->prices, &out->cap_prices, (size_t)out->n + 1, sizeof *out->prices));
     struct recommend_candidate *row = &out->rows[out->n];

@@ -23,10 +23,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    COARSE_SEQ = 1024,      /* tokens of the shared attention sample */
-    COARSE_EXCHANGE = 4096, /* tokens of a coarse exchange */
-};
+/* Of the samples that all plans share: large enough that the device is busy, small enough to take no time. A GPU is not filled by the
+ * heads of one group. */
+static const struct coarse {
+    int64_t seq;      /* tokens of the attention sample */
+    bool all_heads;   /* not those of one group alone */
+    int64_t exchange; /* tokens of an exchange */
+} coarse_of[] = {[DEV_CPU] = {1024, false, 4096}, [DEV_CUDA] = {8192, true, 16384}};
 
 void parts_free(struct parts *parts)
 {
@@ -203,14 +206,14 @@ static void set_length(int64_t seq, struct part *part)
     part->source = RECOMMEND_EXTRAPOLATED;
 }
 
-/* One sample for every plan: a group of heads of the unsplit problem. */
-static void set_coarse(struct part *part)
+/* One sample for every plan: heads of the unsplit problem. */
+static void set_coarse(const struct coarse *coarse, struct part *part)
 {
-    part->c.heads_timed = part->c.problem.heads / part->c.problem.kv_heads;
+    part->c.heads_timed = coarse->all_heads ? 0 : part->c.problem.heads / part->c.problem.kv_heads;
     if (part->c.heads_timed == part->c.problem.heads)
         part->c.heads_timed = 0;
     part->c.problem.batch = 1;
-    set_length(COARSE_SEQ, part);
+    set_length(coarse->seq, part);
     part->slack = SLACK_RATE;
     part->source = RECOMMEND_ASSUMED;
 }
@@ -247,7 +250,7 @@ static enum status add_attention(const struct parts_build *build, const struct k
         part.slack_kind = PARTS_SLACK_ATTENTION;
         double asked = work_attention_flops(p, plan, backward);
         if (build->coarse)
-            set_coarse(&part);
+            set_coarse(&coarse_of[build->request->dev], &part);
         else
             set_part(build, scale, &part);
         double timed =
@@ -288,7 +291,7 @@ static enum status add_exchange(const struct parts_build *build, const struct pa
         part.slack_kind = PARTS_SLACK_EXCHANGE;
         part.possible = here > 1;
         work_exchange(&part.c.problem, plan, backward, &asked);
-        set_exchange_length(build, build->coarse ? COARSE_EXCHANGE : scale->seq_exchange, &part);
+        set_exchange_length(build, build->coarse ? coarse_of[build->request->dev].exchange : scale->seq_exchange, &part);
         work_exchange(&part.c.problem, &part.c.plan, backward, &timed);
         if (here != plan->sp) {
             part.slack = SLACK_RANKS;

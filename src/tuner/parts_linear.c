@@ -10,12 +10,14 @@
 
 #include <string.h>
 
-enum {
-    COARSE_ROWS = 512,
-    COARSE_SIDE = 1024,
-    COPY_BYTES = 16 << 20, /* of the copy that prices the optimizer */
-    OPTIMIZER_BYTES = 28
-};
+enum { OPTIMIZER_BYTES = 28 };
+
+/* Sizes from which on a rate hardly grows: of a GPU's products and copies they are what takes tenths of a millisecond. */
+static const struct sizes {
+    int64_t coarse_rows, coarse_side; /* of the product that all plans share */
+    int64_t rows, columns;            /* of a product, at most */
+    int64_t copy_bytes;               /* of the copy that prices the optimizer, and of a gather at most */
+} sizes_of[] = {[DEV_CPU] = {512, 1024, 256, 512, 16 << 20}, [DEV_CUDA] = {4096, 4096, 4096, 8192, 256 << 20}};
 
 static double flops_of(int64_t m, int64_t n, int64_t k)
 {
@@ -24,17 +26,17 @@ static double flops_of(int64_t m, int64_t n, int64_t k)
 
 /* Rows and columns beyond which the rate of a product hardly grows. Plans whose ranks have more rows share one sample,
  * so that what disturbs it disturbs them alike. */
-static void cut(enum dev_kind dev, int64_t *m, int64_t *n)
+static void cut(const struct sizes *most, int64_t *m, int64_t *n)
 {
-    const int64_t rows = dev == DEV_CPU ? 256 : 4096, columns = dev == DEV_CPU ? 512 : 8192;
-    *m = *m < rows ? *m : rows;
-    *n = *n < columns ? *n : columns;
+    *m = *m < most->rows ? *m : most->rows;
+    *n = *n < most->columns ? *n : most->columns;
 }
 
 /* `flops` in all, at the rate of a product of m x n x k. */
 static enum status add_product(const struct parts_build *build, int64_t m, int64_t n, int64_t k, double flops,
                                enum price_part where)
 {
+    const struct sizes *sizes = &sizes_of[build->request->dev];
     struct part part = parts_base(build, "gemm", "", 1);
     if (flops <= 0 || m < 1 || n < 1 || k < 1)
         return STATUS_OK;
@@ -44,12 +46,12 @@ static enum status add_product(const struct parts_build *build, int64_t m, int64
     part.slack_kind = PARTS_SLACK_GEMM;
     part.part = where;
     if (build->coarse) {
-        part.c.m = COARSE_ROWS;
-        part.c.n = part.c.k = COARSE_SIDE;
+        part.c.m = sizes->coarse_rows;
+        part.c.n = part.c.k = sizes->coarse_side;
         part.source = RECOMMEND_ASSUMED;
         part.slack = SLACK_RATE;
     } else {
-        cut(build->request->dev, &part.c.m, &part.c.n);
+        cut(sizes, &part.c.m, &part.c.n);
         part.slack = part.c.m < m || part.c.n < n ? SLACK_LENGTH : 0;
     }
     part.times = flops / flops_of(part.c.m, part.c.n, part.c.k);
@@ -79,7 +81,7 @@ enum status parts_linear(const struct parts_build *build)
 static struct part copy_of(const struct parts_build *build, enum price_part where)
 {
     struct part part = parts_base(build, "collective", "alltoall", 1);
-    part.c.bytes = COPY_BYTES;
+    part.c.bytes = sizes_of[build->request->dev].copy_bytes;
     part.c.buffers = BENCH_COLD;
     part.part = where;
     part.slack = SLACK_RATE;
@@ -88,11 +90,11 @@ static struct part copy_of(const struct parts_build *build, enum price_part wher
     return part;
 }
 
-/* 1, 4 or 16 MiB: the one below what a call of this plan brings. */
+/* 1, 4, 16 MiB or so on: the one below what a call of this plan brings. */
 static int64_t call_bytes(const struct parts_build *build, const struct work_zero *zero)
 {
     int64_t unit = zero->calls > 0 ? (zero->gather_bytes + zero->reduce_bytes) / zero->calls : 0, bytes = 1 << 20;
-    while (!build->coarse && bytes < COPY_BYTES && unit >= 4 * bytes)
+    while (!build->coarse && bytes < sizes_of[build->request->dev].copy_bytes && unit >= 4 * bytes)
         bytes *= 4;
     return bytes;
 }
@@ -108,7 +110,7 @@ static enum status add_gather(const struct parts_build *build, const struct work
         struct part part = copy_of(build, PRICE_ZERO);
         part.slack = SLACK_GUESS;
         part.slack_kind = PARTS_SLACK_ZERO;
-        part.times = arriving / COPY_BYTES;
+        part.times = arriving / (double)part.c.bytes;
         return parts_append(build, &part);
     }
     struct part part = parts_base(build, "collective", op, r->ranks);
@@ -132,6 +134,6 @@ enum status parts_states(const struct parts_build *build)
     TRY(add_gather(build, &zero, "allgather", (double)zero.gather_bytes));
     TRY(add_gather(build, &zero, "reduce_scatter", (double)zero.reduce_bytes));
     struct part copy = copy_of(build, PRICE_OPTIMIZER);
-    copy.times = (double)zero.optimizer_elems * OPTIMIZER_BYTES / (2.0 * COPY_BYTES); /* a copy reads and writes */
+    copy.times = (double)zero.optimizer_elems * OPTIMIZER_BYTES / (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
     return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;
 }

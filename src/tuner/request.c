@@ -38,17 +38,39 @@ static void assume_default(struct request *request, bool open, const char *name,
     request_assume(request, name, value, from);
 }
 
+/* Those that store into, or fetch from, the memory of other ranks. */
+static bool needs_windows(const char *exchange)
+{
+    static const char *const names[] = {"direct", "push", "pull", "ce"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(exchange, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* A target's own exchange, unless these ranks cannot run it. */
 static void own_exchange(struct request *request, bool *stands_in)
 {
     char *exchange = request->space.base.exchange;
     text_print(exchange, PLAN_NAME, "%s", request->target->exchange(request->dev, stands_in));
-    bool windows = strcmp(exchange, "direct") == 0 || strcmp(exchange, "push") == 0;
-    if (!windows || request->no_direct[0] == '\0')
+    if (!needs_windows(exchange) || request->no_direct[0] == '\0')
         return;
     text_print(exchange, PLAN_NAME, "%s", request->dev == DEV_CPU ? "packed" : "nccl");
-    if (request->space.nexchange == 0)
+    if (request->exchange_open)
         request_assume(request, "exchange", exchange, request->no_direct);
+}
+
+/* What is searched beside it, where the target has a choice. */
+static void own_exchanges(struct request *request)
+{
+    struct plan_space *space = &request->space;
+    const char *const *names = request->target->exchanges != NULL ? request->target->exchanges(request->dev) : NULL;
+    if (!request->exchange_open)
+        return;
+    space->nexchange = 0;
+    for (int i = 0; names != NULL && names[i] != NULL; i++)
+        if (exchange_find(names[i]) != NULL && (request->no_direct[0] == '\0' || !needs_windows(names[i])))
+            text_print(space->exchange[space->nexchange++], PLAN_NAME, "%s", names[i]);
 }
 
 void request_without_direct(struct request *request, const char *why)
@@ -56,6 +78,7 @@ void request_without_direct(struct request *request, const char *why)
     bool stands_in;
     text_print(request->no_direct, sizeof request->no_direct, "%s", why);
     own_exchange(request, &stands_in);
+    own_exchanges(request);
 }
 
 /* Powers of two: more chunks hide more of the exchange and make its messages smaller. */
@@ -81,6 +104,7 @@ static void take_defaults(struct request *request)
     space->dev = request->dev;
     space->base = request->target->defaults;
     own_exchange(request, &stands_in);
+    own_exchanges(request);
     own_chunks(request);
     const struct plan *base = &space->base;
     char zero[8];
@@ -94,7 +118,7 @@ static void take_defaults(struct request *request)
         request->micro_batch[request->nmicro++] = 1;
         request_assume(request, "micro_batch", "1", "one sequence per sp group");
     }
-    if (stands_in && space->nexchange == 0)
+    if (stands_in && request->exchange_open)
         request_assume(request, "exchange", base->exchange, "stands in for the target's own on this device");
 }
 
@@ -149,9 +173,13 @@ static enum status take_classes(struct request *request)
     request->space.nattention = 0;
     if (request->nclasses == 0)
         for (int i = 0; i < PLAN_LIST_MAX && request->target->classes[i] != NULL; i++)
-            text_print(request->classes[request->nclasses++], PLAN_NAME, "%s", request->target->classes[i]);
+            if (!request->target->own_kernels ||
+                target_stand_in(request->target, request->target->classes[i], request->dev) != NULL)
+                text_print(request->classes[request->nclasses++], PLAN_NAME, "%s", request->target->classes[i]);
     for (int i = 0; i < request->nclasses; i++)
         TRY(take_class(request, request->classes[i]));
+    if (request->space.nattention > 0)
+        text_print(request->space.base.attention, PLAN_NAME, "%s", request->space.attention[0]);
     return STATUS_OK;
 }
 
@@ -164,26 +192,47 @@ static enum status check_exchanges(const struct request *request)
     return STATUS_OK;
 }
 
+/* Of the smallest GPU that is used here: ranks are planned alike. As NVML tells it, else as CUDA does. */
+static enum status gpu_memory(struct request *request)
+{
+    const struct topo *topo = request->topo;
+    for (int i = 0; i < topo->ngpus; i++) {
+        const struct topo_gpu *gpu = &topo->gpus[i];
+        bool used = gpu->memory_bytes > 0 && gpu->cuda < request->ranks; /* -1: nobody knows its number, so it may be */
+        if (!used || (request->device_memory_bytes > 0 && gpu->memory_bytes >= request->device_memory_bytes))
+            continue;
+        request->device_memory_bytes = gpu->memory_bytes;
+        text_print(request->device_memory_from, sizeof request->device_memory_from, "%.40s", gpu->name);
+    }
+    if (request->device_memory_bytes == 0) {
+        request->device_memory_bytes = request->dev_memory_bytes;
+        text_print(request->device_memory_from, sizeof request->device_memory_from, "as CUDA tells it");
+    }
+    return request->device_memory_bytes > 0 ? STATUS_OK
+                                            : HINT(FAIL(STATUS_USAGE, "no driver tells how much memory a GPU has"),
+                                                   "give --device-memory");
+}
+
+static enum status host_memory(struct request *request)
+{
+    int64_t available = 0;
+    if (request->replay)
+        return HINT(FAIL(STATUS_USAGE, "--replay does not look at this machine's memory"), "give --device-memory");
+    TRY(mem_available(&available));
+    if (available < request->ranks)
+        return FAIL(STATUS_NOMEM, "no memory is available here");
+    request->device_memory_bytes = available / request->ranks;
+    text_print(request->device_memory_from, sizeof request->device_memory_from, "available memory / %d ranks",
+               request->ranks);
+    return STATUS_OK;
+}
+
 static enum status take_memory(struct request *request)
 {
+    char size[UNITS_BUF];
     if (request->device_memory_bytes > 0)
         return STATUS_OK;
-    const struct topo *topo = request->topo;
-    if (request->dev == DEV_CUDA && topo->ngpus > 0 && topo->gpus[0].memory_bytes > 0) {
-        request->device_memory_bytes = topo->gpus[0].memory_bytes;
-        text_print(request->device_memory_from, sizeof request->device_memory_from, "%.40s", topo->gpus[0].name);
-    } else if (!request->replay) {
-        int64_t available = 0;
-        TRY(mem_available(&available));
-        if (available < request->ranks)
-            return FAIL(STATUS_NOMEM, "no memory is available here");
-        request->device_memory_bytes = available / request->ranks;
-        text_print(request->device_memory_from, sizeof request->device_memory_from, "available memory / %d ranks",
-                   request->ranks);
-    } else {
-        return HINT(FAIL(STATUS_USAGE, "--replay does not look at this machine's memory"), "give --device-memory");
-    }
-    char size[UNITS_BUF];
+    TRY(request->dev == DEV_CUDA ? gpu_memory(request) : host_memory(request));
     request_assume(request, "device_memory", units_format_bytes((double)request->device_memory_bytes, size),
                    request->device_memory_from);
     return STATUS_OK;
@@ -237,6 +286,7 @@ enum status request_complete(struct request *request)
     request->ranks_per_host = ranks_of_host(request);
     TRY(problem_check(&request->problem));
     drop_repeats(request);
+    request->exchange_open = request->space.nexchange == 0;
     take_defaults(request);
     TRY(take_classes(request));
     TRY(check_exchanges(request));
@@ -266,7 +316,7 @@ enum status request_retarget(struct request *request, const struct target *targe
     struct plan_space *space = &request->space;
     request->target = target;
     request->nassumptions = request->nclasses = 0;
-    space->nexchange = 0;
+    request->exchange_open = true;
     open_offload(space);
     take_defaults(request);
     return take_classes(request);

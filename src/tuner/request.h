@@ -25,6 +25,7 @@ struct request {
     const struct target *target;
     const struct topo *topo; /* borrowed; of the machine measured */
     enum dev_kind dev;      /* what is measured */
+    int64_t dev_memory_bytes; /* of the smallest of these devices, as their driver says; 0: they have none of their own */
     enum dev_kind planned;  /* what the job will run on: device_memory_bytes is one's, and holds its context */
     struct problem problem; /* of one (heads, seq) cell: dtype, docs, world = W */
     bool sp_fixed;          /* --sp with one value: S % P != 0 is refused */
@@ -46,6 +47,7 @@ struct request {
     int64_t budget_us;
     bool oversubscribe, replay;
     bool overlap;       /* these ranks can compute and exchange at once: chunks are searched where the target has them */
+    bool exchange_open; /* nobody named exchanges: those of the target are searched */
     char no_direct[224]; /* why exchange direct does not work between these ranks; "": it does, or nobody asked them */
     uint64_t seed;
     int nassumptions;

@@ -259,10 +259,15 @@ static enum status open_search(const struct request *request, struct bench_sessi
                            .session = session,
                            .deadline_ns = clock_deadline(request->budget_us),
                            .room_bytes = INFINITY};
-    int64_t available = 0;
+    int64_t available = 0, on_device = 0, total = 0;
     if (session->env == NULL)
         return STATUS_OK;
-    TRY(mem_available(&available));
+    TRY(mem_available(&available)); /* also where devices have memory of their own: the host makes and reads what is in it */
+    if (request->dev != DEV_CPU) {
+        TRY(dev_memory(session->env->dev, &on_device, &total));
+        int64_t all = on_device * request->ranks; /* GPUs of one kind, each a rank's alone */
+        available = all < available ? all : available;
+    }
     out->room_bytes = (double)available * request->use_memory;
     return STATUS_OK;
 }

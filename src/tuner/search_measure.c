@@ -32,8 +32,9 @@ static int64_t left_us(const struct search *search)
 
 static bool same_way(const struct plan *a, const struct plan *b)
 {
-    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 &&
-           strcmp(a->attention, b->attention) == 0;
+    if (a->sp != b->sp || strcmp(a->attention, b->attention) != 0)
+        return false;
+    return a->sp == 1 || (a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0);
 }
 
 /* What is timed for a plan: groups of its size, or of the size that stands in for it. */

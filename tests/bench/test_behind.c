@@ -1,7 +1,9 @@
 /* tests/bench/test_behind.c -- checks and rows on a device whose memory the host cannot read, and that counts as running behind it. */
 #include "bench/bench_test.h"
 #include "bench/check_parts.h"
+#include "bench/measure.h"
 #include "bench/odd_device.h"
+#include "bench/subject.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +50,7 @@ static void cases_make(int world, struct bench_case cases[CASES])
     }
 }
 
-static int row_check(const struct sample *s, int i)
+static int row_is_good(const struct sample *s, int i)
 {
     if (i == 5 || i == 6) { /* sums go through the host; this device keeps no graphs */
         RANK_CHECK(s->outcome == SAMPLE_WAIVED && s->rule == RULE_ABSENT);
@@ -75,7 +77,7 @@ static int rows_on(const struct launch *launch, void *arg)
     cases_make(launch->size, cases);
     RANK_TRY(bench_run(&env, cases, CASES, &options, samples));
     for (int i = 0; i < CASES && launch->rank == 0; i++) {
-        int failed = row_check(&samples[i], i);
+        int failed = row_is_good(&samples[i], i);
         if (failed)
             return failed;
         sample_free(&samples[i]);
@@ -83,6 +85,50 @@ static int rows_on(const struct launch *launch, void *arg)
     comm_close(env.world);
     boot_close(boot);
     return 0;
+}
+
+static int timed; /* of this rank */
+
+static void count_timed(void *state)
+{
+    (void)state;
+    timed++;
+}
+
+/* A subject is told of each timed iteration that stood alone: not of loops. */
+static int told_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct boot *boot = NULL;
+    struct bench_subject counted = subject_collective;
+    const struct bench_subject *subjects[] = {&counted, NULL};
+    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
+    struct bench_options options = bench_test_options();
+    struct sample sample;
+    (void)arg;
+    counted.timed = count_timed;
+    RANK_TRY(odd_open(launch, &env, &boot));
+    snprintf(c.op, sizeof c.op, "alltoall");
+    c.bytes = 4096;
+    for (int loop = 0; loop < 2; loop++) {
+        c.timing = loop ? BENCH_LOOP : BENCH_STREAM;
+        timed = 0;
+        RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
+        RANK_CHECK(loop ? timed == 0 : timed >= options.samples_min);
+        if (launch->rank == 0) {
+            RANK_CHECK(sample.outcome == SAMPLE_OK && (loop || timed == sample.n));
+            sample_free(&sample);
+        }
+    }
+    comm_close(env.world);
+    boot_close(boot);
+    return 0;
+}
+
+static void subjects_are_told(void **state)
+{
+    (void)state;
+    ranks_pass(2, told_on, no_arg);
 }
 
 static void collectives_are_checked(void **state)
@@ -102,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_are_checked),
         cmocka_unit_test(rows_are_timed),
+        cmocka_unit_test(subjects_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static int everything(const struct launch *launch, void *arg)
             if (exchanges[i]->dev == DEV_CPU)
                 RANK_CHECK(row_find(&report, "exchange", exchanges[i]->name)->outcome == CHECK_PASSED);
         RANK_CHECK(row_find(&report, "transport", "ucx")->outcome == CHECK_PASSED);
-        RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 30);
+        RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 36);
         const struct check_row *four = row_find(&report, "plan", "ulysses sp=4");
         RANK_CHECK(four->outcome == CHECK_WAIVED && four->rule == RULE_WORLD && strstr(four->why, "2 ranks") != NULL);
         RANK_CHECK(row_find(&report, "plan", "method ring")->outcome == CHECK_WAIVED);

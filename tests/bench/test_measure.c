@@ -102,6 +102,7 @@ static int every_subject(const struct launch *launch, void *arg)
                    (strcmp(cases[i].subject, "collective") != 0 && strcmp(cases[i].subject, "exchange") != 0));
         RANK_CHECK(has_condition(&out[i], "loop") == (cases[i].timing == BENCH_LOOP));
         RANK_CHECK(has_condition(&out[i], "attention_us") == (strcmp(cases[i].subject, "layer") == 0));
+        RANK_CHECK(has_condition(&out[i], "exposed_us") == (strcmp(cases[i].subject, "layer") == 0));
         bool packs = strcmp(cases[i].subject, "exchange") == 0;
         RANK_CHECK(has_condition(&out[i], "pack_us") == packs && has_condition(&out[i], "unpack_us") == packs);
         sample_free(&out[i]);

@@ -5,16 +5,17 @@
 static void test_fewer_gpus_than_ranks(void **state)
 {
     (void)state;
+    const struct topo none = {0};
     struct ranks_options how = {.n = 4, .kind = DEV_CUDA, .devices = 2};
-    assert_int_equal(ranks_check_devices(&how), STATUS_USAGE);
+    assert_int_equal(ranks_check_devices(&none, &how), STATUS_USAGE);
     assert_int_equal(status_exit_code(STATUS_USAGE), 2);
     assert_non_null(strstr(status_last()->what, "4 ranks"));
     assert_non_null(strstr(status_last()->what, "shows 2"));
     assert_non_null(strstr(status_last()->hint, "--ranks 2"));
     how.n = 2;
-    assert_int_equal(ranks_check_devices(&how), STATUS_OK);
+    assert_int_equal(ranks_check_devices(&none, &how), STATUS_OK);
     how = (struct ranks_options){.n = 4, .kind = DEV_CPU, .devices = 1};
-    assert_int_equal(ranks_check_devices(&how), STATUS_OK);
+    assert_int_equal(ranks_check_devices(&none, &how), STATUS_OK);
 }
 
 /* Two nodes of two CPUs; CUDA counts its GPUs from the second node. */
@@ -49,8 +50,13 @@ static void test_cpus_near_the_gpu(void **state)
     assert_int_equal(ranks_cpus(&topo, DEV_CUDA, 3, &slots), STATUS_OK);
     assert_string_equal(slots[0], "2-3");
     assert_string_equal(slots[1], "0-1");
-    assert_true(slots[2][0] != '\0'); /* nobody knows where that GPU is: as without one */
+    assert_string_equal(slots[2], ""); /* nobody knows where that GPU is: bound to nothing */
     topo_free_slots(slots, 3);
+    snprintf(topo.gpus[0].cpus, sizeof topo.gpus[0].cpus, "1"); /* PCI tells more than the node */
+    assert_int_equal(ranks_cpus(&topo, DEV_CUDA, 2, &slots), STATUS_OK);
+    assert_string_equal(slots[0], "2-3");
+    assert_string_equal(slots[1], "1");
+    topo_free_slots(slots, 2);
     assert_int_equal(ranks_cpus(&topo, DEV_CPU, 2, &slots), STATUS_OK);
     char **plain = NULL;
     assert_int_equal(topo_cpu_slots(&topo, 2, &plain), STATUS_OK);
@@ -58,6 +64,66 @@ static void test_cpus_near_the_gpu(void **state)
         assert_string_equal(slots[r], plain[r]);
     topo_free_slots(plain, 2);
     topo_free_slots(slots, 2);
+}
+
+/* This machine as it would be with the GPUs that a library in the driver's place plays. */
+static void machine_with(const char *gpus, const char *visible, struct topo *out)
+{
+    setenv("SPTUNE_NVML", FAKE_NVML, 1);
+    setenv("SPTUNE_TEST_NVML", gpus, 1);
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    assert_int_equal(topo_open("local", out), STATUS_OK);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    unsetenv("SPTUNE_TEST_NVML");
+    unsetenv("SPTUNE_NVML");
+}
+
+/* What a command with so many ranks is told; visible: as CUDA_VISIBLE_DEVICES names GPUs, by index, UUID and UUID of an instance. */
+static void test_gpus_that_ranks_cannot_share(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *gpus, *visible;
+        int ranks, devices; /* devices: as CUDA would count */
+        enum status status;
+        const char *what, *hint;
+    } rows[] = {
+        {"hgx", "0,1", 2, 2, STATUS_OK, "", ""},
+        {"mig", "0", 1, 1, STATUS_OK, "", ""},
+        {"mig", "0", 2, 1, STATUS_UNSUPPORTED, "GPU 0 (0000:10:00.0) is in MIG mode", "--ranks 1"},
+        {"mig", "MIG-10", 2, 1, STATUS_UNSUPPORTED, "GPU 0 (0000:11:00.0) is in MIG mode", "--ranks 1"},
+        {"halfmig", "GPU-1,GPU-0", 2, 1, STATUS_USAGE, "2 ranks need as many GPUs, the driver shows 1", "--ranks 1"},
+        {"shared", "0,1", 2, 2, STATUS_BUSY, "GPU 0 (0000:10:00.0) is shared: 3 other processes", "CUDA_VISIBLE_DEVICES"},
+        {"shared", "1,0", 2, 2, STATUS_BUSY, "GPU 0 (0000:10:00.0) is shared: 3 other processes", "CUDA_VISIBLE_DEVICES"},
+        {"shared", "0", 1, 1, STATUS_OK, "", ""},
+        {"shared", "GPU-1", 1, 1, STATUS_OK, "", ""},
+        {"pair", "0,1", 3, 2, STATUS_USAGE, "3 ranks need as many GPUs, the driver shows 2", "--ranks 2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct ranks_options how = {.n = rows[i].ranks, .kind = DEV_CUDA, .devices = rows[i].devices};
+        struct topo topo;
+        machine_with(rows[i].gpus, rows[i].visible, &topo);
+        status_clear();
+        enum status status = ranks_check_devices(&topo, &how);
+        if (status != rows[i].status || strstr(status_last()->what, rows[i].what) == NULL ||
+            strstr(status_last()->hint, rows[i].hint) == NULL)
+            fail_msg("%s, %s visible, %d ranks: status %d, '%s', '%s'", rows[i].gpus, rows[i].visible, rows[i].ranks,
+                     (int)status, status_last()->what, status_last()->hint);
+        topo_free(&topo);
+    }
+    assert_int_equal(status_exit_code(STATUS_UNSUPPORTED), 2);
+    assert_int_equal(status_exit_code(STATUS_BUSY), 3);
+}
+
+/* A launcher gives all ranks all GPUs of a host, or each its own. */
+static void test_which_gpu_under_a_launcher(void **state)
+{
+    (void)state;
+    const struct launch third = {.rank = 10, .size = 16, .local_rank = 2, .local_size = 8};
+    struct ranks_options how = {.n = 16, .kind = DEV_CUDA, .devices = 8};
+    assert_int_equal(ranks_device_index(&how, &third), 2);
+    how.devices = 1;
+    assert_int_equal(ranks_device_index(&how, &third), 0);
 }
 
 /* No driver here: auto is the CPU (test_bad_input asks for cuda by name). */
@@ -69,13 +135,12 @@ static void test_auto_without_a_gpu(void **state)
         skip();
     }
     struct cli cli = {0};
-    const char *word = NULL;
-    enum dev_kind kind = DEV_CUDA;
-    int devices = 0;
-    assert_int_equal(ranks_device(&cli, &word, &kind, &devices), STATUS_OK);
-    assert_string_equal(word, "auto");
-    assert_int_equal(kind, DEV_CPU);
-    assert_int_equal(devices, 1);
+    struct ranks_devices devices = {.kind = DEV_CUDA};
+    assert_int_equal(ranks_device(&cli, &devices), STATUS_OK);
+    assert_string_equal(devices.word, "auto");
+    assert_int_equal(devices.kind, DEV_CPU);
+    assert_int_equal(devices.n, 1);
+    assert_int_equal(devices.memory_bytes, 0);
     assert_int_equal(status_last()->code, STATUS_OK);
 }
 
@@ -84,6 +149,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fewer_gpus_than_ranks),
         cmocka_unit_test(test_cpus_near_the_gpu),
+        cmocka_unit_test(test_gpus_that_ranks_cannot_share),
+        cmocka_unit_test(test_which_gpu_under_a_launcher),
         cmocka_unit_test(test_auto_without_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

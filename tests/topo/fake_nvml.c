@@ -73,7 +73,29 @@ struct process_info {
     unsigned gpu_instance, compute_instance;
 };
 
+struct violation {
+    unsigned long long at_us, held_ns;
+};
+
+/* What the GPUs do now: "sm MHz, memory MHz, celsius, milliwatts, reason bits, ns held by power, by heat, processes that came", from
+ * SPTUNE_TEST_GPU; without it no such question is answered. */
+enum { SM_MHZ, MEMORY_MHZ, CELSIUS, MILLIWATTS, REASONS, POWER_NS, HEAT_NS, CAME, DOINGS };
+static int doing(int which, unsigned long long *out)
+{
+    const char *at = getenv("SPTUNE_TEST_GPU");
+    char *end = NULL;
+    for (int i = 0; at && i <= which; i++, at = end + 1)
+        *out = strtoull(at, &end, 10);
+    return at ? DONE : NOT_SUPPORTED;
+}
+
 /* What the program looks up. */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *busid, device *out);
+int nvmlDeviceGetClockInfo(device gpu, unsigned type, unsigned *out);
+int nvmlDeviceGetTemperature(device gpu, unsigned sensor, unsigned *out);
+int nvmlDeviceGetPowerUsage(device gpu, unsigned *out);
+int nvmlDeviceGetCurrentClocksThrottleReasons(device gpu, unsigned long long *out);
+int nvmlDeviceGetViolationStatus(device gpu, unsigned policy, struct violation *out);
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
 int nvmlDeviceGetCount_v2(unsigned *out);
@@ -255,6 +277,9 @@ int nvmlDeviceGetMigDeviceHandleByIndex(device gpu, unsigned index, device *out)
 int nvmlDeviceGetComputeRunningProcesses_v3(device gpu, unsigned *n, struct process_info *out)
 {
     unsigned count = index_of(gpu) == 0 ? (unsigned)machine->shared : 0, room = *n;
+    unsigned long long came = 0;
+    if (doing(CAME, &came) == DONE)
+        count += (unsigned)came;
     *n = count + 1;
     if (room < *n)
         return TOO_SMALL;
@@ -262,4 +287,52 @@ int nvmlDeviceGetComputeRunningProcesses_v3(device gpu, unsigned *n, struct proc
         out[i] = (struct process_info){.pid = 4000000u + i};
     out[count] = (struct process_info){.pid = (unsigned)getpid()};
     return DONE;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *busid, device *out)
+{
+    unsigned domain, bus, slot;
+    if (sscanf(busid, "%x:%x:%x", &domain, &bus, &slot) != 3 || bus < 0x10 || bus >= 0x10u + (unsigned)machine->gpus)
+        return NOT_FOUND;
+    *out = &whole[bus - 0x10];
+    return DONE;
+}
+
+static int doing_small(int which, unsigned *out)
+{
+    unsigned long long value = 0;
+    int code = doing(which, &value);
+    *out = (unsigned)value;
+    return code;
+}
+
+int nvmlDeviceGetClockInfo(device gpu, unsigned type, unsigned *out)
+{
+    enum { CLOCK_SM = 1, CLOCK_MEMORY = 2 };
+    (void)gpu;
+    return type == CLOCK_SM ? doing_small(SM_MHZ, out) : type == CLOCK_MEMORY ? doing_small(MEMORY_MHZ, out) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetTemperature(device gpu, unsigned sensor, unsigned *out)
+{
+    (void)gpu;
+    return sensor == 0 ? doing_small(CELSIUS, out) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetPowerUsage(device gpu, unsigned *out)
+{
+    (void)gpu;
+    return doing_small(MILLIWATTS, out);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(device gpu, unsigned long long *out)
+{
+    (void)gpu;
+    return doing(REASONS, out);
+}
+
+int nvmlDeviceGetViolationStatus(device gpu, unsigned policy, struct violation *out)
+{
+    (void)gpu;
+    return policy < 2 ? doing(policy == 0 ? POWER_NS : HEAT_NS, &out->held_ns) : NOT_SUPPORTED;
 }

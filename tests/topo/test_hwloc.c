@@ -259,6 +259,7 @@ static void test_gpu_server(void **state)
         assert_string_equal(topo.gpus[i].busid, busids[i]); /* bus order, whatever the file's order */
         assert_string_equal(topo.gpus[i].name, "10de:2335");
         assert_int_equal(topo.gpus[i].numa, i >= 6);
+        assert_string_equal(topo.gpus[i].cpus, topo.numas[i >= 6].cpus);
         assert_int_equal(topo.gpus[i].memory_bytes, -1);
         assert_int_equal(topo.gpus[i].nvlinks, -1);
         assert_false(topo.gpus[i].driver);
