@@ -26,9 +26,9 @@ struct verdict route_verdict(const struct comm *group, enum transport_route kind
 }
 
 /* The id that the first rank makes, on all of them. */
-static enum status share_id(struct comm *group, char *all, char id[TRANSPORT_ID_BYTES])
+static enum status share_id(struct comm *group, enum transport_route kind, char *all, char id[TRANSPORT_ID_BYTES])
 {
-    enum status status = group->rank == 0 ? routes_of(group)->id(group->job->state, id) : STATUS_OK;
+    enum status status = group->rank == 0 ? routes_of(group)->id(group->job->state, kind, id) : STATUS_OK;
     TRY(comm_agree(group, status, "make an id"));
     TRY(group_share(group, id, TRANSPORT_ID_BYTES, all));
     memcpy(id, all, TRANSPORT_ID_BYTES);
@@ -46,7 +46,7 @@ enum status route_open(struct comm *group, enum transport_route kind)
     enum status status = mem_alloc((size_t)group->size * TRANSPORT_ID_BYTES, "ids of a group", (void **)&all);
     status = comm_agree(group, status, "open a route");
     if (status == STATUS_OK)
-        status = share_id(group, all, id);
+        status = share_id(group, kind, all, id);
     free(all);
     TRY(status);
     void *route = NULL;

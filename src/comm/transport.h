@@ -45,7 +45,8 @@ enum { TRANSPORT_ID_BYTES = 128 };
 struct transport_routes {
     /* Can ranks of a group have one? The same answer on all ranks of the job; where it is no, nothing below is called. */
     struct verdict (*verdict)(void *state, enum transport_route kind);
-    enum status (*id)(void *state, char id[TRANSPORT_ID_BYTES]); /* on one rank of the group, for open on all of them */
+    /* On one rank of the group, for open on all of them. */
+    enum status (*id)(void *state, enum transport_route kind, char id[TRANSPORT_ID_BYTES]);
     /* Collective over the group: `size` ranks of the job, this one is the rank-th of them. */
     enum status (*open)(void *state, enum transport_route kind, const int *ranks, int size, int rank,
                         const char id[TRANSPORT_ID_BYTES], void **route);

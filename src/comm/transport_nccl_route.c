@@ -53,14 +53,24 @@ static bool job_lives(const struct route *route)
     return lives;
 }
 
-static enum status route_id(void *state, char id[TRANSPORT_ID_BYTES])
+static enum status route_id(void *state, enum transport_route kind, char id[TRANSPORT_ID_BYTES])
 {
     const struct nccl *nccl = state;
     ncclUniqueId made;
     _Static_assert(sizeof made <= TRANSPORT_ID_BYTES, "an id fits");
+    if (kind == TRANSPORT_REGISTERED) /* it has no communicator of its own */
+        return STATUS_OK;
     TRY(nccl_status(nccl->api, NULL, nccl->api->ncclGetUniqueId(&made), "making a unique id"));
     memcpy(id, &made, sizeof made);
     return STATUS_OK;
+}
+
+/* The other ranks wait in NCCL for a call that this one cannot make: the job ends with the cause. */
+static enum status give_up(const struct nccl *nccl, enum status status)
+{
+    if (status != STATUS_OK)
+        boot_abort(nccl->boot, status_last());
+    return status;
 }
 
 static ncclResult_t call_window(struct nccl_call *call)
@@ -130,7 +140,7 @@ static enum status no_windows(struct nccl *nccl)
 static enum status communicator(struct route *route, const char *id)
 {
     struct nccl_call *call = NULL;
-    TRY(nccl_call_create(route->nccl, call_open, &call));
+    TRY(give_up(route->nccl, nccl_call_create(route->nccl, call_open, &call)));
     call->rank = route->rank;
     call->size = route->size;
     call->engine = route->kind == TRANSPORT_ENGINE;
@@ -181,11 +191,8 @@ static enum status route_open(void *state, enum transport_route kind, const int 
 {
     struct nccl *nccl = state;
     struct route *route = NULL;
-    enum status status = route_create(nccl, kind, ranks, size, rank, &route);
-    if (status != STATUS_OK) {
-        boot_abort(nccl->boot, status_last()); /* the others wait in NCCL */
-        return status;
-    }
+    enum status status = STATUS_OK;
+    TRY(give_up(nccl, route_create(nccl, kind, ranks, size, rank, &route)));
     if (kind == TRANSPORT_REGISTERED)
         route->comm = nccl->comm;
     else
@@ -244,15 +251,11 @@ static struct known **find(struct route *route, const void *memory)
 static enum status tell_window(const struct route *route, struct known *known)
 {
     struct nccl_call *call = NULL;
-    enum status status = nccl_call_create(route->nccl, call_window, &call);
-    if (status != STATUS_OK) {
-        boot_abort(route->nccl->boot, status_last()); /* the others wait in NCCL */
-        return status;
-    }
+    TRY(give_up(route->nccl, nccl_call_create(route->nccl, call_window, &call)));
     call->comm = route->comm;
     call->memory = known->memory;
     call->bytes = known->bytes;
-    status = nccl_call_run(route->nccl, &call, "registering a window");
+    enum status status = nccl_call_run(route->nccl, &call, "registering a window");
     if (status == STATUS_OK)
         known->told = call->told;
     free(call);

@@ -32,9 +32,10 @@ static struct verdict fake_verdict(void *state, enum transport_route kind)
     return VERDICT_YES;
 }
 
-static enum status fake_id(void *state, char id[TRANSPORT_ID_BYTES])
+static enum status fake_id(void *state, enum transport_route kind, char id[TRANSPORT_ID_BYTES])
 {
     (void)state;
+    (void)kind;
     memset(id, 7, TRANSPORT_ID_BYTES);
     return STATUS_OK;
 }
