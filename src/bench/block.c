@@ -124,13 +124,18 @@ struct timed {
 
 static const char warming[] = "warm-up", timing[] = "timed sample"; /* names of ranges */
 
-/* The same where the device runs behind the host: what is timed is only put on the queue. */
+/* The same where the device runs behind the host: what is timed is only put on the queue. Marks would be in the time, so phases are read
+ * from iterations before: behind the gate, but for the first one, whose launches may wait for the device. */
 static enum status sample_behind(struct run *run, struct row *row, const char *name, int loop, struct timed *out, enum status *failed)
 {
-    enum timing_how how = name == warming ? TIMING_OPEN : row->c->timing == BENCH_LOOP ? TIMING_HOST : TIMING_GATED;
+    bool told = name == warming && row->warmups > 0 && row->graph == NULL && row->subject->timed != NULL;
+    enum timing_how how = told              ? TIMING_GATED
+                          : name == warming ? TIMING_OPEN
+                          : row->c->timing == BENCH_LOOP ? TIMING_HOST
+                                                         : TIMING_GATED;
     int64_t from = clock_ns();
     double us = 0;
-    dev_queue_marks(row->subject->queue(row->state), false);
+    dev_queue_marks(row->subject->queue(row->state), told);
     TRY(timing_begin(run->timing, how, row->subject->queue(row->state)));
     range_push_at(name, row->iteration);
     if (row->graph != NULL)
@@ -140,7 +145,7 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     range_pop();
     TRY(timing_end(run->timing, &us));
     dev_queue_marks(row->subject->queue(row->state), true);
-    if (how == TIMING_GATED && loop == 1 && row->graph == NULL && *failed == STATUS_OK && row->subject->timed != NULL)
+    if (told && *failed == STATUS_OK)
         row->subject->timed(row->state);
     *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
     row->iteration += loop;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-static const double now = 0.01;        /* a slowdown that is seen at the end of a block alone */
-static const double heat_most = 0.05;  /* of the time; a time may be off by as much */
+static const double now = 0.01;       /* a slowdown that is seen at the end of a block alone */
+static const double heat_most = 0.05; /* of the time; a time may be off by as much */
 
 static double told(double value)
 {
@@ -16,7 +16,8 @@ static double told(double value)
 
 static double share_of(int64_t from_ns, int64_t to_ns, double elapsed_us, bool held_now)
 {
-    double share = from_ns >= 0 && to_ns >= from_ns && elapsed_us > 0 ? (double)(to_ns - from_ns) * 1e-3 / elapsed_us : 0;
+    double share =
+        from_ns >= 0 && to_ns >= from_ns && elapsed_us > 0 ? (double)(to_ns - from_ns) * 1e-3 / elapsed_us : 0;
     return fmin(fmax(share, held_now ? now : 0), 1);
 }
 

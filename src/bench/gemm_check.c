@@ -47,8 +47,8 @@ static enum status product_make(struct product *p, uint64_t seed)
     TRY(mem_alloc(product_bytes(g, g->m * g->k), "a product", &p->a));
     TRY(mem_alloc(product_bytes(g, g->n * g->k), "a product", &p->b));
     TRY(mem_alloc(c_bytes, "a product", (void **)&p->c));
-    struct data_side one = {.base = p->a, .dtype = g->dtype, .batch = 1, .seq = g->m * g->k, .heads = 1, .dim = 1,
-                            .token_stride = 1};
+    struct data_side one = {
+        .base = p->a, .dtype = g->dtype, .batch = 1, .seq = g->m * g->k, .heads = 1, .dim = 1, .token_stride = 1};
     data_fill(seed, DATA_A, &one);
     one.base = p->b;
     one.seq = g->n * g->k;
@@ -75,7 +75,8 @@ static void product_free(struct product *p)
 
 static enum status product_run(struct product *p)
 {
-    TRY(gemm_run(dev_kind_of(p->dev), p->shape, p->on_a.device, p->on_b.device, (float *)p->on_c.device, p->workspace, p->queue));
+    TRY(gemm_run(dev_kind_of(p->dev), p->shape, p->on_a.device, p->on_b.device, (float *)p->on_c.device, p->workspace,
+                 p->queue));
     TRY(dev_sync(p->queue, clock_deadline(SYNC_US)));
     return mirror_load(&p->on_c);
 }
@@ -93,8 +94,9 @@ static void product_compare(const struct product *p, struct tally *tally)
                 size += fabs(term);
             }
             if (!(fabs(got - want) <= (double)(g->k + 1) * 0x1p-24 * size))
-                tally_wrong(tally, "%lld x %lld x %lld %s: c[%lld][%lld] is %g, not %g", (long long)g->m, (long long)g->n,
-                            (long long)g->k, dtype_name(g->dtype), (long long)i, (long long)j, got, want);
+                tally_wrong(tally, "%lld x %lld x %lld %s: c[%lld][%lld] is %g, not %g", (long long)g->m,
+                            (long long)g->n, (long long)g->k, dtype_name(g->dtype), (long long)i, (long long)j, got,
+                            want);
         }
 }
 

@@ -12,37 +12,35 @@
 
 enum { ANSWER_MS = 60 * 1000 };
 
-static enum status least_memory(int count, int64_t *out)
-{
-    for (int i = 0; i < count; i++) {
-        int64_t bytes = 0;
-        TRY(dev_total(DEV_CUDA, i, &bytes));
-        *out = i == 0 || bytes < *out ? bytes : *out;
-    }
-    return STATUS_OK;
-}
-
-struct answer {
+struct gpus {
     int count;
-    int64_t memory_bytes;
+    int64_t memory_bytes; /* of the smallest */
 };
 
-static enum status ask(void *arg, void *out)
+static enum status ask(void *arg, void *answer)
 {
-    struct answer *answer = out;
+    struct gpus gpus = {0};
     (void)arg;
-    TRY(dev_count(DEV_CUDA, &answer->count));
-    return least_memory(answer->count, &answer->memory_bytes);
+    TRY(dev_count(DEV_CUDA, &gpus.count));
+    for (int i = 0; i < gpus.count; i++) {
+        int64_t bytes = 0;
+        TRY(dev_total(DEV_CUDA, i, &bytes));
+        gpus.memory_bytes = i == 0 || bytes < gpus.memory_bytes ? bytes : gpus.memory_bytes;
+    }
+    memcpy(answer, &gpus, sizeof gpus); /* bytes of a message, placed as they come */
+    return STATUS_OK;
 }
 
 static enum status count_gpus(struct ranks_devices *out)
 {
-    struct answer answer = {0};
-    enum status status = apart_ask(ask, NULL, &answer, sizeof answer, ANSWER_MS);
-    out->n = answer.count;
-    out->memory_bytes = answer.memory_bytes;
-    return status != STATUS_TIMEOUT ? status
-                                    : FAIL(STATUS_UNSUPPORTED, "the CUDA driver does not answer how many GPUs there are");
+    struct gpus gpus = {0};
+    enum status status = apart_ask(ask, NULL, &gpus, sizeof gpus, ANSWER_MS);
+    if (status == STATUS_TIMEOUT)
+        return FAIL(STATUS_UNSUPPORTED, "the CUDA driver does not answer how many GPUs there are");
+    TRY(status);
+    out->n = gpus.count;
+    out->memory_bytes = gpus.memory_bytes;
+    return STATUS_OK;
 }
 
 enum status ranks_device(struct cli *cli, struct ranks_devices *out)

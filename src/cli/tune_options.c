@@ -4,8 +4,6 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/list.h"
-#include "cli/ranks_device.h"
-#include "sp/exchange.h"
 #include "tuner/emit.h"
 
 #include <stdlib.h>

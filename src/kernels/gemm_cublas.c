@@ -21,11 +21,11 @@ typedef struct desc_st *lt_desc;
 typedef struct layout_st *lt_layout;
 typedef struct preference_st *lt_preference;
 
-enum { DONE = 0 };                                    /* cublasStatus_t */
-enum { OP_N = 0, OP_T = 1 };                          /* cublasOperation_t */
-enum { COMPUTE_32F = 68 };                            /* cublasComputeType_t */
-enum { DESC_TRANSA = 3, DESC_TRANSB = 4 };            /* cublasLtMatmulDescAttributes_t */
-enum { PREFER_WORKSPACE_BYTES = 1 };                  /* cublasLtMatmulPreferenceAttributes_t */
+enum { DONE = 0 };                         /* cublasStatus_t */
+enum { OP_N = 0, OP_T = 1 };               /* cublasOperation_t */
+enum { COMPUTE_32F = 68 };                 /* cublasComputeType_t */
+enum { DESC_TRANSA = 3, DESC_TRANSB = 4 }; /* cublasLtMatmulDescAttributes_t */
+enum { PREFER_WORKSPACE_BYTES = 1 };       /* cublasLtMatmulPreferenceAttributes_t */
 struct lt_algo {
     uint64_t data[8];
 };
@@ -173,14 +173,14 @@ static enum status choose_kernel(struct product *p)
     TRY(said(lt.cublasLtMatmulPreferenceCreate(&preference), "a preference"));
     int code = lt.cublasLtMatmulPreferenceSetAttribute(preference, PREFER_WORKSPACE_BYTES, &most, sizeof most);
     if (code == DONE)
-        code = lt.cublasLtMatmulAlgoGetHeuristic(lt.handle, p->desc, p->first, p->second, p->result, p->result, preference, 1,
-                                                 &p->choice, &found);
+        code = lt.cublasLtMatmulAlgoGetHeuristic(lt.handle, p->desc, p->first, p->second, p->result, p->result,
+                                                 preference, 1, &p->choice, &found);
     lt.cublasLtMatmulPreferenceDestroy(preference);
     TRY(said(code, "choosing a kernel"));
     if (found > 0 && p->choice.state == DONE)
         return STATUS_OK;
-    return FAIL(STATUS_UNSUPPORTED, "cuBLAS has no kernel for a product of %lld x %lld x %lld in %s", (long long)p->shape.m,
-                (long long)p->shape.n, (long long)p->shape.k, dtype_name(p->shape.dtype));
+    return FAIL(STATUS_UNSUPPORTED, "cuBLAS has no kernel for a product of %lld x %lld x %lld in %s",
+                (long long)p->shape.m, (long long)p->shape.n, (long long)p->shape.k, dtype_name(p->shape.dtype));
 }
 
 static enum status describe(struct product *p)

@@ -27,9 +27,9 @@ struct gpu_facts {
     int sm_mhz, memory_mhz; /* now; -1 not told, as all of these */
     int celsius;
     double watts;
-    int held;                           /* GPU_HELD_* now */
+    int held;                            /* GPU_HELD_* now */
     int64_t power_held_ns, heat_held_ns; /* since the driver started */
-    int others;                         /* processes that compute on it and came since the watch was settled */
+    int others;                          /* processes that compute on it and came since the watch was settled */
 };
 
 struct gpu_watch *gpu_watch_open(const char *busid); /* as in struct topo_gpu */
@@ -37,7 +37,8 @@ void gpu_watch_close(struct gpu_watch *watch);       /* accepts NULL */
 /* What computes on the GPU now is this job, or was there before and somebody has judged it (topo_ranks_together): a rank that has mapped a
  * peer's memory may count there too, and in a container nobody can tell which process is which. Opening settles too. Accepts NULL. */
 void gpu_watch_settle(struct gpu_watch *watch);
-void gpu_watch_driver(const struct gpu_watch *watch, char *buf, size_t size); /* "580.159.04"; "" not told. Of NULL too. */
+void gpu_watch_driver(const struct gpu_watch *watch, char *buf,
+                      size_t size);                                        /* "580.159.04"; "" not told. Of NULL too. */
 void gpu_watch_read(const struct gpu_watch *watch, struct gpu_facts *out); /* of NULL: nothing is told */
 
 #endif

@@ -38,9 +38,10 @@ struct violation {
 
 struct gpu_watch {
 #define WATCH_FIELD(name, parameters) int(*name) parameters;
-    WATCH_NEEDED(WATCH_FIELD) WATCH_WANTED(WATCH_FIELD)
+    WATCH_NEEDED(WATCH_FIELD)
+    WATCH_WANTED(WATCH_FIELD)
 #undef WATCH_FIELD
-    device gpu;
+        device gpu;
     int processes; /* when it was settled; -1 not told */
 };
 
@@ -107,7 +108,8 @@ void gpu_watch_close(struct gpu_watch *watch)
 void gpu_watch_driver(const struct gpu_watch *watch, char *buf, size_t size)
 {
     char whole[80] = "";
-    if (watch == NULL || !watch->nvmlSystemGetDriverVersion || watch->nvmlSystemGetDriverVersion(whole, sizeof whole) != DONE)
+    if (watch == NULL || !watch->nvmlSystemGetDriverVersion ||
+        watch->nvmlSystemGetDriverVersion(whole, sizeof whole) != DONE)
         whole[0] = '\0';
     whole[sizeof whole - 1] = '\0';
     text_print(buf, size, "%s", whole);
@@ -117,7 +119,8 @@ void gpu_watch_driver(const struct gpu_watch *watch, char *buf, size_t size)
 static int clock_of(const struct gpu_watch *watch, unsigned type)
 {
     unsigned mhz = 0;
-    return watch->nvmlDeviceGetClockInfo && watch->nvmlDeviceGetClockInfo(watch->gpu, type, &mhz) == DONE ? (int)mhz : -1;
+    return watch->nvmlDeviceGetClockInfo && watch->nvmlDeviceGetClockInfo(watch->gpu, type, &mhz) == DONE ? (int)mhz
+                                                                                                          : -1;
 }
 
 static int64_t held_ns(const struct gpu_watch *watch, unsigned policy)

@@ -44,11 +44,15 @@ static void test_what_holds_the_clocks(void **state)
     static const struct {
         const char *bits;
         int held;
-    } rows[] = {{"0", 0},                /* nothing */
-                {"1", 0},                /* idle */
-                {"2", 0},                /* clocks that somebody asked for */
-                {"4", GPU_HELD_POWER},   {"32", GPU_HELD_HEAT},       {"64", GPU_HELD_HEAT},
-                {"8", GPU_HELD_HARDWARE}, {"128", GPU_HELD_HARDWARE}, {"108", GPU_HELD_POWER | GPU_HELD_HEAT | GPU_HELD_HARDWARE}};
+    } rows[] = {{"0", 0}, /* nothing */
+                {"1", 0}, /* idle */
+                {"2", 0}, /* clocks that somebody asked for */
+                {"4", GPU_HELD_POWER},
+                {"32", GPU_HELD_HEAT},
+                {"64", GPU_HELD_HEAT},
+                {"8", GPU_HELD_HARDWARE},
+                {"128", GPU_HELD_HARDWARE},
+                {"108", GPU_HELD_POWER | GPU_HELD_HEAT | GPU_HELD_HARDWARE}};
     (void)state;
     for (int i = 0; i < CHECK_COUNT(rows); i++) {
         char doing[64];
@@ -93,7 +97,8 @@ static void test_nothing_is_told(void **state)
     struct gpu_watch *watch = gpu_watch_open("0000:10:00.0");
     assert_non_null(watch);
     gpu_watch_read(watch, &facts);
-    assert_true(facts.sm_mhz == -1 && facts.memory_mhz == -1 && facts.celsius == -1 && facts.watts < 0 && facts.held == -1);
+    assert_true(facts.sm_mhz == -1 && facts.memory_mhz == -1 && facts.celsius == -1 && facts.watts < 0 &&
+                facts.held == -1);
     assert_true(facts.power_held_ns == -1 && facts.heat_held_ns == -1);
     gpu_watch_close(watch);
     assert_null(gpu_watch_open("0000:77:00.0"));
