@@ -13,6 +13,7 @@
 #include "bench/spot.h"
 #include "bench/subject.h"
 #include "sp/exec.h"
+#include "sp/exec_chunk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,7 @@ struct trial {
     struct mirror o, dq, dk, dv; /* what the host has of the outputs */
     struct oracle_error errors[ORACLE_OUTPUTS];
     struct oracle_scale scale;
+    int parts; /* of a kv head's gradients that are rounded before they are added up */
 };
 
 static struct data_side side_of(const struct trial *t, void *base, int heads, int dim)
@@ -175,7 +177,7 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
     struct oracle_source source = spot_source(&t->spot);
     struct oracle_truth truth;
     int dim = s->head_dim, dim_v = s->head_dim_v;
-    enum status status = oracle_truth_make(s, &source, segment, kv, model_kv_copies(s->kv_heads, t->group->size), &truth, &t->scale);
+    enum status status = oracle_truth_make(s, &source, segment, kv, t->parts, &truth, &t->scale);
     for (int64_t a = 0; a < truth.n && status == STATUS_OK; a++) {
         const struct oracle_query *q = &truth.queries[a];
         int64_t token = attention_q_token(s, &truth.segment, q->i);
@@ -226,10 +228,18 @@ static enum status trial_run(struct trial *t, const struct plan *plan, struct ta
     return STATUS_OK;
 }
 
+/* The copies of a kv head, each a rank's; of a kernel that rounds what each of its calls adds, also the calls of a rank. */
+static int parts_of(const struct group *group, const struct problem *problem, const struct plan *plan)
+{
+    const struct attention *attention = attention_find(plan->attention);
+    bool calls = attention != NULL && attention->rounds_calls && exec_chunk_shared(problem, plan, group->rank);
+    return model_kv_copies(problem->kv_heads, group->size) * (calls ? plan->chunks : 1);
+}
+
 enum status check_plan_run(struct bench_env *env, const struct group *group, const struct problem *problem,
                            const struct plan *plan, uint64_t seed, struct tally *tally)
 {
-    struct trial t = {.group = group, .problem = problem};
+    struct trial t = {.group = group, .problem = problem, .parts = parts_of(group, problem, plan)};
     oracle_errors_init(t.errors);
     enum status status = exec_create(problem, plan, group->comm, env->dev, &t.exec);
     if (status != STATUS_OK)

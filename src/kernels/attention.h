@@ -74,6 +74,7 @@ struct attention {
     const char *stands_for; /* class of a target's kernel this is nearest to: "sdpa", "flash_attention_2", or "" */
     enum dev_kind dev;
     const char *(*version)(void); /* of a library that it loads, "" when that is absent; NULL: all of it is in this program */
+    bool rounds_calls; /* with dkv_fp32, what a call adds to dk and dv was rounded to the storage dtype */
     bool unordered; /* its backward adds in an order that differs between runs: not the same bits twice */
     struct verdict (*supports)(const struct attention_shape *shape);
     /* O(longest document), for calls on queues of at most `threads` threads (dev_queue_threads); 0 when refused. */
