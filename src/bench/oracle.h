@@ -34,6 +34,7 @@ struct oracle_keys {
 struct oracle_scale {
     double k_max, v_max, q_max, do_max, s_max, dp_max; /* largest magnitudes met, for the tolerances */
     double v_norm, do_norm;                            /* largest 2-norms of a row */
+    double weight;                                     /* largest sum of a key's weights over its queries */
 };
 
 /* n queries of one segment that use kv head `kv`. */

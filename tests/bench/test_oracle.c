@@ -212,6 +212,29 @@ static void test_few_values(void **state)
     assert_false(oracle_all_agree(&shape, errors, &scale, why));
 }
 
+/* The first token is seen by every query of both heads: its gradients add up more than one weight, and so do their roundings. Without
+ * scores the queries weigh what they see alike. The numbers: seed 524597830 of check, where a document's first token weighed 8.38. */
+static void test_weight_of_the_first(void **state)
+{
+    (void)state;
+    struct tensors t;
+    struct result r;
+    struct attention_shape shape = shape_make(DTYPE_FP32);
+    struct oracle_error errors[ORACLE_OUTPUTS];
+    char why[256];
+    tensors_fill(&t);
+    memset(t.q, 0, sizeof t.q);
+    run(&shape, &t, &r);
+    double weight = HEADS * (1 + 1.0 / 2 + 1.0 / 3 + 1.0 / 4 + 1.0 / 5);
+    assert_true(fabs(r.scale.weight - weight) < 1e-12);
+    struct oracle_scale scale = {.do_max = 1.73, .weight = 8.38};
+    oracle_errors_init(errors);
+    oracle_compare(&errors[ORACLE_DV], 1.99e-6, 0, 5.56e-7, 14, 0);
+    assert_true(oracle_all_agree(&shape, errors, &scale, why));
+    scale.weight = 1;
+    assert_false(oracle_all_agree(&shape, errors, &scale, why));
+}
+
 /* Scores are held a few queries at a time; how many must not matter. */
 static void test_no_queries(void **state)
 {
@@ -258,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_rule),
         cmocka_unit_test(test_terms_that_cancel),
         cmocka_unit_test(test_few_values),
+        cmocka_unit_test(test_weight_of_the_first),
         cmocka_unit_test(test_no_queries),
         cmocka_unit_test(test_copies_round_apart),
     };

@@ -63,7 +63,7 @@ void run_fits(const char *text, bool ascii);
 /* Take the measuring lock, as another sptune that measures; close the descriptor to give it back. */
 int run_lock(void);
 
-/* Rank processes of a run: pid of rank r, waiting until it is there. */
+/* Rank processes of a run of two or more: pid of rank r, waiting until it is there. */
 pid_t run_rank(const struct run *run, int rank);
 void run_sleep_ms(int ms);
 /* Every process of the run has gone (they are this test's to reap), and in its own namespaces no shared memory and no
