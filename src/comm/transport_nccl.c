@@ -62,7 +62,7 @@ static enum status load(struct nccl *nccl)
     return STATUS_OK;
 }
 
-/* docs/decisions/0007-peer-pointers.md says why it is CUDA IPC whatever the two versions are. */
+/* docs/decisions/0008-peer-pointers.md says why it is CUDA IPC whatever the two versions are. */
 static void say(const struct nccl *nccl)
 {
     const int version = nccl->api->version;
