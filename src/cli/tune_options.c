@@ -31,6 +31,8 @@ const struct opt tune_options[] = {
     {"offload", 0, OPT_VALUE, "LIST", "none,optimizer,params or search [target's default]"},
     {"loss", 0, OPT_VALUE, "LIST", "plain,tiled,fused or search [target's default]"},
     {"attention", 0, OPT_VALUE, "LIST", "attention classes of the target; `list` names them [all it has]"},
+    {"samples", 0, OPT_VALUE, "LIST",
+     "files of scripts/peers/attention.py: its classes are ranked as they are installed [our kernels stand in]"},
     {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [the target's]"},
     {"device-memory", 0, OPT_VALUE, "SIZE",
      "memory of a planned GPU (with --device cpu: of a rank), 80GiB [what is free here]"},
@@ -200,6 +202,20 @@ static enum status name_cells(struct tune_order *out)
     return STATUS_OK;
 }
 
+static enum status read_samples(struct cli *cli, struct tune_order *out)
+{
+    const char *text = opt_value(&cli->opts, "samples"), *files[TUNE_SAMPLES];
+    char *storage = NULL;
+    int n = 0;
+    if (text == NULL)
+        return STATUS_OK;
+    enum status status = WHERE(opt_split(text, &storage, files, TUNE_SAMPLES, &n), "--samples");
+    if (status == STATUS_OK)
+        status = installed_read(files, n, out->target, &out->installed);
+    free(storage);
+    return status;
+}
+
 enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_order *out)
 {
     static const char *const efforts[] = {"estimate", "quick", "normal", "full"};
@@ -209,6 +225,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     *out = (struct tune_order){0};
     TRY(find_target(cli, &out->target));
     TRY(read_emit(cli, out));
+    TRY(read_samples(cli, out));
     TRY(read_lists(cli, out));
     TRY(name_cells(out));
     TRY(ranks_device(cli, &out->devices));
@@ -227,6 +244,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
 void tune_free(struct tune_order *order)
 {
     free(order->emit_storage);
+    installed_free(&order->installed);
     free(order->seq);
     free(order->heads);
     free(order->kv_heads);
@@ -386,6 +404,7 @@ enum status tune_request(struct cli *cli, const struct tune_order *order, int ce
     int64_t seq = order->seq[cell % order->nseq];
     request_init(out);
     out->target = order->target;
+    out->installed = order->installed.n > 0 ? &order->installed : NULL;
     out->topo = topo;
     out->dev = order->devices.kind;
     out->dev_memory_bytes = order->devices.memory_bytes;

@@ -3,9 +3,10 @@
 #define SPTUNE_CLI_TUNE_OPTIONS_H
 
 #include "cli/ranks_device.h"
+#include "tuner/installed.h"
 #include "tuner/request.h"
 
-enum { TUNE_EMITS = 8 };
+enum { TUNE_EMITS = 8, TUNE_SAMPLES = 16 };
 
 struct tune_order {
     int ranks, world;
@@ -17,6 +18,7 @@ struct tune_order {
     const char *emit[TUNE_EMITS];
     int nemit;
     char *emit_storage;
+    struct installed installed; /* rows of --samples */
     struct model model; /* when --model */
     bool from_heads;
     int64_t *seq, *heads, *kv_heads; /* owned lists */

@@ -65,6 +65,8 @@ void plan_chunk(const struct problem *problem, const struct plan *plan, int chun
 
 /* Shape, product, kernel and exchange rules on devices of `dev`. Target rules are target_check (target.h), memory is work. */
 struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
+/* All of it but what its attention kernel says: of a plan whose attention is no kernel here but was timed as others have it. */
+struct verdict plan_check_without_attention(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
 /* Its part about sizes: their product is the world, the rank order names every device once. */
 struct verdict plan_check_sizes(const struct problem *problem, const struct plan *plan);
 

@@ -146,7 +146,8 @@ static struct verdict chunks_check(const struct problem *problem, const struct p
     return no;
 }
 
-struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
+/* What holds whatever computes and moves the data. */
+static struct verdict shapes_check(const struct problem *problem, const struct plan *plan)
 {
     struct verdict verdict;
     if (problem_check(problem) != STATUS_OK)
@@ -162,11 +163,21 @@ struct verdict plan_check(const struct problem *problem, const struct plan *plan
     verdict = plan_check_sizes(problem, plan);
     if (verdict_ok(&verdict))
         verdict = training_check(plan);
-    if (verdict_ok(&verdict))
-        verdict = chunks_check(problem, plan);
+    return verdict_ok(&verdict) ? chunks_check(problem, plan) : verdict;
+}
+
+struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
+{
+    struct verdict verdict = shapes_check(problem, plan);
     if (verdict_ok(&verdict))
         verdict = attention_check(problem, plan, dev);
     if (verdict_ok(&verdict))
         verdict = exchange_check(problem, plan, dev);
     return verdict;
+}
+
+struct verdict plan_check_without_attention(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
+{
+    struct verdict verdict = shapes_check(problem, plan);
+    return verdict_ok(&verdict) ? exchange_check(problem, plan, dev) : verdict;
 }

@@ -17,11 +17,17 @@ struct build {
 static struct verdict judge(const struct build *build, struct plan *plan, const struct verdict *first)
 {
     const struct request *r = build->request;
-    if (!verdict_ok(first))
-        return *first;
-    struct verdict verdict = target_check(r->target, &r->model, build->problem, plan);
+    bool installed = parts_is_installed(r, plan);
+    struct verdict verdict = *first;
+    if (installed && first->rule == RULE_NOT_MEASURED) /* no kernel here has its name */
+        verdict = plan_check_without_attention(build->problem, plan, r->dev);
+    if (!verdict_ok(&verdict))
+        return verdict;
+    verdict = target_check(r->target, &r->model, build->problem, plan);
     if (verdict_ok(&verdict) && r->global_batch_tokens > 0)
         verdict = work_accumulate(build->problem, plan, r->global_batch_tokens, &plan->accumulate);
+    if (verdict_ok(&verdict) && installed)
+        return parts_installed_check(r, plan);
     if (verdict_ok(&verdict) && target_stand_in(r->target, target_class(r->target, plan->attention), r->dev) == NULL)
         verdict = verdict_no(RULE_NOT_MEASURED, "no kernel here stands in for %s, so it has no time to compare",
                              plan->attention);
@@ -102,9 +108,15 @@ static void speed(const struct request *request, struct recommend_candidate *row
 }
 
 static void describe(enum parts_level level, const struct parts_scale *scale, const struct request *request,
-                     struct price *price)
+                     bool installed, struct price *price)
 {
     char seq[UNITS_BUF], heads[32] = "all heads";
+    if (installed) {
+        text_print(price->composed_of, sizeof price->composed_of, "attention of --samples; %s",
+                   level == PARTS_COARSE ? "the rest from rates of small shapes"
+                                         : "exchanges, products, gathers and a copy");
+        return;
+    }
     if (scale->heads_timed > 0)
         text_print(heads, sizeof heads, "%d head%s a rank", scale->heads_timed, scale->heads_timed > 1 ? "s" : "");
     if (level == PARTS_COARSE)
@@ -133,31 +145,36 @@ static struct verdict not_priced(const struct request *request, const struct rec
     return verdict_no(tried->rule != RULE_OK ? tried->rule : RULE_NOT_MEASURED, "%s: %.120s", name, tried->why);
 }
 
-/* Part by part: what timed rows took over what their coarse prices said. */
+/* Part by part: what timed rows took over what their coarse prices said. Attention as it is installed has no coarse price:
+ * it neither teaches nor learns. */
 struct correction {
     double timed[PRICE_PARTS], coarse[PRICE_PARTS];
 };
 
-static void learn(const struct price *timed, const struct price *coarse, const struct pool *pool,
+static void learn(const struct price *timed, const struct price *coarse, const struct pool *pool, bool installed,
                   struct correction *out)
 {
     double t[PRICE_PARTS], c[PRICE_PARTS];
     price_parts(timed, pool, t);
     price_parts(coarse, pool, c);
     for (int i = 0; i < PRICE_PARTS; i++) {
+        if (installed && i == PRICE_ATTENTION)
+            continue;
         out->timed[i] += t[i];
         out->coarse[i] += c[i];
     }
 }
 
-static void correct(const struct correction *correction, struct price *price)
+static void correct(const struct correction *correction, bool installed, struct price *price)
 {
     for (int i = 0; i < price->n; i++) {
         enum price_part part = price->term[i].part;
+        if (installed && part == PRICE_ATTENTION)
+            continue;
         if (correction->timed[part] > 0 && correction->coarse[part] > 0)
             price->term[i].times *= correction->timed[part] / correction->coarse[part];
     }
-    if (correction->timed[PRICE_ATTENTION] > 0)
+    if (correction->timed[PRICE_ATTENTION] > 0 && !installed)
         text_print(price->composed_of, sizeof price->composed_of,
                    "rates of small shapes, corrected by the plans that were timed");
 }
@@ -176,7 +193,7 @@ static enum status price_at(struct pricing *pricing, int i, enum parts_level lev
     parts_clear(&pricing->parts);
     TRY(parts_list(pricing->request, &pricing->candidates->rows[i].plan, level, scale, &pricing->parts));
     TRY(parts_price(&pricing->parts, pricing->pool, out, missing));
-    describe(level, scale, pricing->request, out);
+    describe(level, scale, pricing->request, parts_is_installed(pricing->request, &pricing->candidates->rows[i].plan), out);
     return STATUS_OK;
 }
 
@@ -197,7 +214,7 @@ static enum status price_row(struct pricing *pricing, int i, enum parts_level le
     if (row->timed)
         row->lost = VERDICT_YES;
     if (row->timed && have_coarse)
-        learn(&timed, &coarse, pricing->pool, &pricing->correction);
+        learn(&timed, &coarse, pricing->pool, parts_is_installed(pricing->request, &row->plan), &pricing->correction);
     if (row->priced)
         pricing->candidates->prices[i] = row->timed ? timed : coarse;
     return STATUS_OK;
@@ -219,7 +236,7 @@ enum status candidates_price(const struct request *request, struct candidates *c
         if (!row->priced)
             continue;
         if (!row->timed)
-            correct(&pricing.correction, &candidates->prices[i]);
+            correct(&pricing.correction, parts_is_installed(request, &row->plan), &candidates->prices[i]);
         price_time(&candidates->prices[i], pool, &row->time);
         speed(request, row);
     }

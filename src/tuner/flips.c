@@ -197,6 +197,8 @@ static void say_next(const struct search *search, struct recommendation *out)
     else if (!now->timed)
         text_print(out->next_measurement, size,
                    "the same with a longer --budget: this is an estimate from small shapes");
+    else if (now->time.source == RECOMMEND_PUBLISHED)
+        text_print(out->next_measurement, size, "scripts/peers/attention.py on this machine: --samples is of another");
     else if (tied > 0 && r->effort < REQUEST_FULL)
         text_print(out->next_measurement, size, "the same with --effort full: %d plan%s within the interval", tied,
                    tied == 1 ? " is" : "s are");

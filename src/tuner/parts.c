@@ -134,22 +134,16 @@ static void set_attention(const struct parts_build *build, struct part *part)
     text_print(part->c.plan.attention, sizeof part->c.plan.attention, "%s", build->plan->attention);
 }
 
-/* Layers with and without the window, as two kinds; a window as long as the row is none. */
-struct kind {
-    int64_t window;
-    int layers;
-};
-
-static int layer_kinds(const struct request *request, struct kind out[2])
+int parts_kinds(const struct request *request, struct parts_kind out[2])
 {
     const struct model *model = &request->model;
     bool slides = model->window > 0 && model->window < request->problem.seq;
     int n = 0, windowed = slides ? model->window_layers : 0;
     windowed = windowed < model->layers ? windowed : model->layers;
     if (model->layers > windowed)
-        out[n++] = (struct kind){0, model->layers - windowed};
+        out[n++] = (struct parts_kind){0, model->layers - windowed};
     if (windowed > 0)
-        out[n++] = (struct kind){model->window, windowed};
+        out[n++] = (struct parts_kind){model->window, windowed};
     return n;
 }
 
@@ -236,7 +230,7 @@ static void set_part(const struct parts_build *build, const struct parts_scale *
         part->c.problem.batch = 1; /* rows are independent */
 }
 
-static enum status add_attention(const struct parts_build *build, const struct kind *kind,
+static enum status add_attention(const struct parts_build *build, const struct parts_kind *kind,
                                  const struct parts_scale *scale)
 {
     const struct plan *plan = build->plan;
@@ -307,7 +301,7 @@ static enum status add_exchange(const struct parts_build *build, const struct pa
     return STATUS_OK;
 }
 
-static enum status add_layers(const struct parts_build *build, const struct kind *kind)
+static enum status add_layers(const struct parts_build *build, const struct parts_kind *kind)
 {
     const struct plan *plan = build->plan;
     for (int backward = 0; backward < 2; backward++) {
@@ -332,11 +326,14 @@ enum status parts_list(const struct request *request, const struct plan *plan, e
                        const struct parts_scale *scale, struct parts *out)
 {
     struct parts_build build = {request, plan, level == PARTS_COARSE, out};
-    bool whole = level == PARTS_LAYER && parts_sp_here(request, plan->sp) == plan->sp;
-    struct kind kinds[2];
-    int n = layer_kinds(request, kinds);
+    bool installed = parts_is_installed(request, plan); /* then a layer cannot be timed whole */
+    bool whole = level == PARTS_LAYER && parts_sp_here(request, plan->sp) == plan->sp && !installed;
+    struct parts_kind kinds[2];
+    int n = parts_kinds(request, kinds);
     for (int k = 0; k < n; k++)
-        TRY(whole ? add_layers(&build, &kinds[k]) : add_attention(&build, &kinds[k], scale));
+        TRY(whole       ? add_layers(&build, &kinds[k])
+            : installed ? parts_installed(&build, &kinds[k])
+                        : add_attention(&build, &kinds[k], scale));
     if (!whole)
         TRY(add_exchange(&build, scale));
     TRY(parts_linear(&build));

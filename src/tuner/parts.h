@@ -16,6 +16,7 @@
 #define SPTUNE_TUNER_PARTS_H
 
 #include "bench/bench.h"
+#include "tuner/installed.h"
 #include "tuner/price.h"
 #include "tuner/request.h"
 
@@ -36,6 +37,7 @@ struct part {
     enum price_part part;
     bool split_layer; /* a layer sample: divided over exchange in, attention, exchange out by its phases */
     bool possible;    /* false: cannot be timed on the ranks that are here, nor scaled from what can */
+    const struct sample *given; /* not timed: this is its sample (borrowed from the request), NULL: none */
     enum recommend_source source;
     double slack;
     int slack_kind;
@@ -54,6 +56,10 @@ enum status parts_add(struct parts *parts, const struct part *part);
 
 /* The largest group that is here and can split these heads: the plan's own when it is one. 1: no group at all. */
 int parts_sp_here(const struct request *request, int sp);
+/* Is the attention of this plan one that was timed as it is installed? */
+bool parts_is_installed(const struct request *request, const struct plan *plan);
+/* Of such a plan: is there a row for each of its attentions? RULE_NOT_MEASURED with the reason when not. */
+struct verdict parts_installed_check(const struct request *request, const struct plan *plan);
 /* Append every sample that this plan's step is made of at this level. */
 enum status parts_list(const struct request *request, const struct plan *plan, enum parts_level level,
                        const struct parts_scale *scale, struct parts *out);

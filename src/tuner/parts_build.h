@@ -33,6 +33,14 @@ struct parts_build {
 struct part parts_base(const struct parts_build *build, const char *subject, const char *op, int sp);
 /* Makes the key and appends. */
 enum status parts_append(const struct parts_build *build, struct part *part);
+/* Layers with and without the window, as two kinds; a window as long as the row is none. Returns how many there are. */
+struct parts_kind {
+    int64_t window;
+    int layers;
+};
+int parts_kinds(const struct request *request, struct parts_kind out[2]);
+/* Attention of layers of this kind, of a plan that parts_is_installed and that parts_installed_check admits. */
+enum status parts_installed(const struct parts_build *build, const struct parts_kind *kind);
 /* Products of the linear layers and of the loss; ZeRO and the optimizer. */
 enum status parts_linear(const struct parts_build *build);
 enum status parts_states(const struct parts_build *build);

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "tuner/parts.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -284,6 +285,12 @@ static const struct verdict *verdict_of(const struct recommend_candidate *c)
     return verdict_ok(&c->verdict) ? &c->lost : &c->verdict;
 }
 
+/* Its class has no measurement at all; a plan that --samples has no row for is told with the reason. */
+static bool class_unknown(const struct recommendation *rec, const struct recommend_candidate *c)
+{
+    return c->verdict.rule == RULE_NOT_MEASURED && !parts_is_installed(&rec->request, &c->plan);
+}
+
 /* Plans without a time, one line for each rule: their sizes, and the reason of the first. */
 static void refused(const struct recommendation *rec, struct text *out)
 {
@@ -293,7 +300,7 @@ static void refused(const struct recommendation *rec, struct text *out)
         int last = 0, n = 0;
         for (int i = 0; i < rec->n; i++) {
             const struct recommend_candidate *c = &rec->candidates[i];
-            if (c->priced || verdict_of(c)->rule != (enum rule)rule || c->verdict.rule == RULE_NOT_MEASURED ||
+            if (c->priced || verdict_of(c)->rule != (enum rule)rule || class_unknown(rec, c) ||
                 c->plan.sp == last)
                 continue;
             first = first != NULL ? first : c;
@@ -314,9 +321,9 @@ static void not_measured(const struct recommendation *rec, struct text *out)
     struct text all = {0};
     for (int i = 0; i < rec->n; i++) {
         const struct recommend_candidate *c = &rec->candidates[i];
-        bool said = c->verdict.rule != RULE_NOT_MEASURED;
+        bool said = !class_unknown(rec, c);
         for (int k = 0; k < i && !said; k++)
-            said = rec->candidates[k].verdict.rule == RULE_NOT_MEASURED &&
+            said = class_unknown(rec, &rec->candidates[k]) &&
                    strcmp(rec->candidates[k].attention_class, c->attention_class) == 0;
         if (!said)
             text_add(&all, "%s %s", all.len > 0 ? "," : "", c->attention_class);

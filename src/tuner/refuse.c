@@ -87,6 +87,8 @@ enum status candidates_refused(const struct request *request, const struct candi
                     (long long)near, units_format_count(near, batch));
     if (cannot != NULL)
         return HINT(status, "leave to %s what it decides itself, or choose another --target", request->target->name);
+    if (first_with(candidates, RULE_NOT_MEASURED) != NULL && request->installed != NULL)
+        return HINT(status, "scripts/peers/attention.py makes rows of one rank's heads; or leave --samples out");
     if (all_with(candidates, RULE_NOT_MEASURED) && here[0] != '\0')
         return HINT(status, "--attention %s has a kernel here", here);
     if (all_with(candidates, RULE_NOT_MEASURED))

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "sp/exchange.h"
+#include "tuner/installed.h"
 
 #include <string.h>
 
@@ -147,7 +148,16 @@ static bool listed(char names[][PLAN_NAME], int n, const char *name)
     return false;
 }
 
-/* A class is searched through the kernel that stands in for it here, or under its own name when none does. */
+/* Its own packages say what it takes. */
+static void assume_installed(struct request *request, const char *class)
+{
+    char value[64], from[224];
+    installed_about(request->installed, class, request->topo->fingerprint, value, from);
+    request_assume(request, class, value, from);
+}
+
+/* A class is searched through the kernel that stands in for it here, or under its own name when none does, or when it was
+ * timed as it is installed. */
 static enum status take_class(struct request *request, const char *class)
 {
     const struct target *target = request->target;
@@ -155,11 +165,14 @@ static enum status take_class(struct request *request, const char *class)
     const char *known = target_class(target, class);
     if (known == NULL || strcmp(known, class) != 0)
         return unknown_class(target, class);
-    const char *kernel = target_stand_in(target, class, request->dev);
+    bool installed = installed_has(request->installed, class);
+    const char *kernel = installed ? NULL : target_stand_in(target, class, request->dev);
     const char *name = kernel != NULL ? kernel : class;
     if (listed(space->attention, space->nattention, name))
         return STATUS_OK;
     text_print(space->attention[space->nattention++], PLAN_NAME, "%s", name);
+    if (installed)
+        assume_installed(request, class);
     if (kernel != NULL && strcmp(kernel, class) != 0) {
         char value[96];
         text_print(value, sizeof value, "kernel %s", kernel);
@@ -315,6 +328,7 @@ enum status request_retarget(struct request *request, const struct target *targe
 {
     struct plan_space *space = &request->space;
     request->target = target;
+    request->installed = NULL; /* of the other runtime's packages */
     request->nassumptions = request->nclasses = 0;
     request->exchange_open = true;
     open_offload(space);

@@ -20,6 +20,8 @@ struct request_assumption {
     char name[32], value[64], from[224]; /* "loss", "plain", "default of accelerate" */
 };
 
+struct installed;
+
 struct request {
     struct model model;
     const struct target *target;
@@ -36,6 +38,7 @@ struct request {
     int64_t micro_batch[PLAN_LIST_MAX];     /* none: 1 */
     char classes[PLAN_LIST_MAX][PLAN_NAME]; /* --attention: the target's classes to consider; none: all it has */
     int nclasses;
+    const struct installed *installed; /* borrowed; attention timed as it is installed, NULL: none (installed.h) */
     int64_t global_batch_tokens; /* 0: not fixed */
     int64_t device_memory_bytes; /* limit of one device (rank) of the planned machine; what it came from: */
     char device_memory_from[48]; /* "--device-memory", "GPU 0", "available memory / 2 ranks" */

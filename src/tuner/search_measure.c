@@ -292,10 +292,20 @@ static enum status replay(struct search *search, const struct parts *parts, cons
     return STATUS_OK;
 }
 
+/* Samples that came with the request. */
+static enum status take_given(struct search *search, const struct parts *parts)
+{
+    for (int i = 0; i < parts->n; i++)
+        if (parts->item[i].given != NULL && pool_tried(&search->pool, parts->item[i].key) == NULL)
+            TRY(pool_add(&search->pool, parts->item[i].key, parts->item[i].given));
+    return STATUS_OK;
+}
+
 static enum status measure(struct search *search, const struct parts *parts, bool coarse)
 {
     struct bench_options options;
     bool *done = NULL;
+    TRY(take_given(search, parts));
     options_for(search, coarse, &options);
     if (search->session->env == NULL)
         return replay(search, parts, &options);

@@ -126,11 +126,13 @@ static double room_us(const struct request *request)
     return iterations_share * (double)request->budget_us / (options.samples_min + options.warmup);
 }
 
-/* A layer is timed whole for all of them or for none, so that they are compared alike. */
+/* A layer is timed whole for all of them or for none, so that they are compared alike; with attention as it is installed
+ * none can be. */
 static bool all_here(const struct search *search, const bool *which)
 {
     for (int i = 0; i < search->candidates.n; i++)
-        if (which[i] && search->request->ranks % search->candidates.rows[i].plan.sp != 0)
+        if (which[i] && (search->request->ranks % search->candidates.rows[i].plan.sp != 0 ||
+                         parts_is_installed(search->request, &search->candidates.rows[i].plan)))
             return false;
     return true;
 }
