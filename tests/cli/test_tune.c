@@ -2,6 +2,7 @@
  *
  * The first run measures; the store then answers the others. Two ranks are oversubscribed here (run.h).
  */
+#include "base/text.h"
 #include "cli/run.h"
 
 #include <signal.h>
@@ -278,6 +279,78 @@ static void test_explain(void **state)
     }
 }
 
+/* Both directions of a class, with the heads of one rank at sp 1 and 2; flash_attention_3 takes a tenth of sdpa's time. */
+static void put_rows(const char *name, const char *schema, const char *subject, const char *const *classes, int n)
+{
+    static const char *const directions[] = {"fwd", "bwd"};
+    struct text all = {0};
+    text_add(&all, "{\"schema\": \"%s\", \"samples\": [", schema);
+    for (int i = 0; i < 4 * n; i++) {
+        const char *class = classes[i / 4], *direction = directions[i % 2];
+        int sp = i / 2 % 2 + 1;
+        double us = (strcmp(class, "sdpa") == 0 ? 200000 : 20000) * (i % 2 == 1 ? 2.5 : 1) / sp;
+        text_add(&all,
+                 "%s{\"machine\": \"elsewhere\", \"key\": {\"subject\": \"%s\", \"heads\": %d, \"kv_heads\": %d, "
+                 "\"head_dim\": 64, \"seq\": 4096, \"batch\": 1, \"dtype\": \"bf16\", \"attention\": \"%s\", "
+                 "\"direction\": \"%s\", \"causal\": 1}, \"times_us\": [%g, %g, %g], \"verified\": true, "
+                 "\"kernel\": \"a kernel\"}",
+                 i > 0 ? ", " : "", subject, 14 / sp, 2 / sp, class, direction, us, us * 1.01, us * 0.99);
+    }
+    text_add(&all, "]}");
+    temp_put(&run_temp, name, text_get(&all));
+    text_free(&all);
+}
+
+/* Rows of installed packages rank the classes, say where they are from, and explain reads the answer; files that are no
+ * such rows are one line and exit 2. */
+static void test_samples(void **state)
+{
+    (void)state;
+    static const char *const classes[] = {"sdpa", "flash_attention_3"}, *const unknown[] = {"flex_attention"};
+    struct run run;
+    put_rows("rows.json", "sptune.samples/1", "attention", classes, 2);
+    put_rows("compare.json", "sptune.compare/1", "attention", classes, 2);
+    put_rows("layers.json", "sptune.samples/1", "layer", classes, 2);
+    put_rows("unknown.json", "sptune.samples/1", "attention", unknown, 1);
+    json_t *document = recommend(MODEL " --device-memory 80GiB --samples rows.json --out samples " FAST, 0), *a;
+    json_t *plan = json_object_get(document, "plan");
+    assert_string_equal(json_string_value(json_object_get(plan, "attention_class")), "flash_attention_3");
+    size_t at, named = 0;
+    json_array_foreach(json_object_get(document, "assumptions"), at, a)
+        if (strcmp(json_string_value(json_object_get(a, "value")), "rows.json") == 0) {
+            run_says(json_string_value(json_object_get(a, "from")), "a kernel, measured on another machine");
+            named++;
+        }
+    assert_int_equal(named, 2);
+    json_decref(document);
+    run_do(&run, MODEL " --device-memory 80GiB --samples rows.json --out samples " FAST);
+    run_expect(&run, 0);
+    run_says(run.out, "flash_attention_3");
+    run_says(run.out, "sdpa=rows.json");
+    run_says(run.out, "not measured here: flash_attention_2");
+    run_fits(run.out, false);
+    run_free(&run);
+    run_do(&run, "explain samples --why-not attention=sdpa");
+    run_expect(&run, 0);
+    run_free(&run);
+    static const char *const wrong[][3] = {
+        {"nowhere.json", "", "nowhere.json"},
+        {"compare.json", "", "this is no sptune.samples/1 but 'sptune.compare/1'"},
+        {"layers.json", "", "it has no attention rows"},
+        {"unknown.json", "", "accelerate has no attention 'flex_attention'"},
+        {"rows.json,", "", "the list has an empty place"},
+        {"rows.json", "--target sptune", "sptune runs kernels of its own"},
+        {"rows.json", "--dtype fp16", "--samples has no sdpa forward of 14/2 heads of 64, fp16"},
+        {"rows.json", "--attention sdpa --dtype fp32", "leave --samples out"}};
+    for (int i = 0; i < CHECK_COUNT(wrong); i++) {
+        run_do(&run, MODEL " --device-memory 80GiB --samples %s %s " FAST, wrong[i][0], wrong[i][1]);
+        run_expect(&run, 2);
+        run_says(run.err, wrong[i][2]);
+        assert_int_equal(run_lines(run.err), 1);
+        run_free(&run);
+    }
+}
+
 /* Once the estimate stands there is an answer to end with. */
 static void test_interrupted(void **state)
 {
@@ -304,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_sizes),  cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_screen),
         cmocka_unit_test(test_files),  cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists),
         cmocka_unit_test(test_replay), cmocka_unit_test(test_explain),        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }
