@@ -70,9 +70,8 @@ static enum status no_such_class(const struct target *target, const char *name, 
     struct text all = {0};
     for (int i = 0; target->classes[i] != NULL; i++)
         text_add(&all, "%s%s", i > 0 ? ", " : "", target->classes[i]);
-    enum status status =
-        HINT(WHERE(FAIL(STATUS_USAGE, "%s has no attention '%.40s'", target->name, name), "%s", file),
-             "rows that scripts/peers/attention.py wrote have one of: %s", text_get(&all));
+    enum status status = HINT(WHERE(FAIL(STATUS_USAGE, "%s has no attention '%.40s'", target->name, name), "%s", file),
+                              "rows that scripts/peers/attention.py wrote have one of: %s", text_get(&all));
     text_free(&all);
     return status;
 }
@@ -150,9 +149,9 @@ static enum status any_usable(const struct installed *installed)
         return HINT(FAIL(STATUS_USAGE, "--samples has no row of a class, only of kernels behind one"),
                     "attention.py --kernels sdpa,flash_attention_2,flash_attention_3");
     const struct installed_row *first = &installed->rows[0];
-    return WHERE(FAIL(STATUS_USAGE, "no attention was timed: %s: %.120s", first->sample.key.attention,
-                      why_unusable(first)),
-                 "%s", first->file);
+    return WHERE(
+        FAIL(STATUS_USAGE, "no attention was timed: %s: %.120s", first->sample.key.attention, why_unusable(first)),
+        "%s", first->file);
 }
 
 enum status installed_read(const char *const *files, int n, const struct target *target, struct installed *out)
@@ -212,9 +211,9 @@ void installed_about(const struct installed *installed, const char *class, const
     text_print(from, 224, "as installed: %s%s%s%s%s%s", first->sample.kernel[0] != '\0' ? first->sample.kernel : class,
                first->torch[0] != '\0' ? ", torch " : "", first->torch, first->device[0] != '\0' ? ", " : "",
                first->device,
-               first->sample.machine[0] == '\0'   ? ", on a machine that it does not name"
-               : elsewhere(first, machine) ? ", measured on another machine"
-                                           : "");
+               first->sample.machine[0] == '\0' ? ", on a machine that it does not name"
+               : elsewhere(first, machine)      ? ", measured on another machine"
+                                                : "");
 }
 
 static bool device_differs(const struct installed_row *row, enum dev_kind dev)
@@ -262,15 +261,16 @@ static struct verdict no_row(const struct installed *installed, const struct ins
     if (p->window > 0)
         text_print(window, sizeof window, ", window %lld", (long long)p->window);
     return verdict_no(RULE_NOT_MEASURED, "--samples has no %s %s of %d/%d heads of %d, %s, %s%s%s", ask->class,
-                      ask->backward ? "backward" : "forward", p->heads / ask->sp,
-                      model_kv_local(p->kv_heads, ask->sp), p->head_dim, dtype_name(p->dtype),
-                      p->causal ? "causal" : "no mask", window, p->docs > 0 ? ", packed documents" : "");
+                      ask->backward ? "backward" : "forward", p->heads / ask->sp, model_kv_local(p->kv_heads, ask->sp),
+                      p->head_dim, dtype_name(p->dtype), p->causal ? "causal" : "no mask", window,
+                      p->docs > 0 ? ", packed documents" : "");
 }
 
 static struct verdict too_far(const struct installed_ask *ask, int64_t nearest)
 {
     char seq[UNITS_BUF], asked[UNITS_BUF];
-    return verdict_no(RULE_NOT_MEASURED, "--samples has %s %s of %d heads at %s tokens at the nearest, more than %d "
+    return verdict_no(RULE_NOT_MEASURED,
+                      "--samples has %s %s of %d heads at %s tokens at the nearest, more than %d "
                       "times from %s",
                       ask->class, ask->backward ? "backward" : "forward", ask->problem->heads / ask->sp,
                       units_format_count(nearest, seq), INSTALLED_FACTOR,
@@ -301,8 +301,8 @@ static void fill(const struct installed_row *row, const struct installed_ask *as
                                     .length = key->seq != p->seq && key->seq != problem_padded(p, ask->sp),
                                     .batch = key->batch != p->batch,
                                     .elsewhere = elsewhere(row, ask->machine)};
-    out->times = work_attention_flops(p, &plan, ask->backward) /
-                 flops_of(p, key->heads, key->batch, key->seq, ask->backward);
+    out->times =
+        work_attention_flops(p, &plan, ask->backward) / flops_of(p, key->heads, key->batch, key->seq, ask->backward);
     out->source = out->elsewhere ? RECOMMEND_PUBLISHED
                   : !out->length ? RECOMMEND_MEASURED
                   : between      ? RECOMMEND_INTERPOLATED

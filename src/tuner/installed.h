@@ -20,11 +20,11 @@
 enum { INSTALLED_FACTOR = 4 };
 
 struct installed_row {
-    struct sample sample;  /* owned */
-    char file[96];         /* that it came from */
-    char device[64];       /* "cuda NVIDIA H200", "cpu", "" where the row does not tell */
+    struct sample sample; /* owned */
+    char file[96];        /* that it came from */
+    char device[64];      /* "cuda NVIDIA H200", "cpu", "" where the row does not tell */
     char torch[32];
-    bool usable;           /* timed and verified */
+    bool usable; /* timed and verified */
 };
 /* Zero-initialise. */
 struct installed {
@@ -46,8 +46,8 @@ void installed_about(const struct installed *installed, const char *class, const
 
 /* One attention of one rank, in one direction. */
 struct installed_ask {
-    const char *class, *machine; /* machine: fingerprint of the one that is measured */
-    enum dev_kind dev;           /* what is measured */
+    const char *class, *machine;   /* machine: fingerprint of the one that is measured */
+    enum dev_kind dev;             /* what is measured */
     const struct problem *problem; /* of the micro-batch, unsplit; its window, or 0 */
     int sp;
     bool backward;

@@ -72,8 +72,7 @@ enum status parts_installed(const struct parts_build *build, const struct parts_
         part.source = found.source;
         part.slack = found.elsewhere ? SLACK_RATE : found.length ? SLACK_LENGTH : found.batch ? SLACK_PART : 0;
         part.slack_kind = PARTS_SLACK_ATTENTION;
-        part.times =
-            found.times * kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        part.times = found.times * kind->layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
         TRY(parts_append(build, &part));
     }
     return STATUS_OK;

@@ -51,15 +51,16 @@ static struct row row_of(const char *attention, int64_t seq, double us)
 
 static void add(const struct row *r)
 {
-    text_add(&rows_text,
-             "%s{\"machine\": \"%s\", \"key\": {\"subject\": \"attention\", \"ranks\": 1, \"sp\": 1, \"heads\": %d, "
-             "\"kv_heads\": %d, \"head_dim\": %d, \"seq\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"attention\": "
-             "\"%s\", \"direction\": \"%s\", \"causal\": %d, \"window\": 0, \"docs\": \"none\", \"timing\": \"stream\", "
-             "\"buffers\": \"hot\"}, \"times_us\": [%.17g, %.17g, %.17g], \"outcome\": \"%s\", \"rule\": \"ok\", "
-             "\"why\": \"%s\", \"verified\": true, \"kernel\": \"torch %s\", \"versions\": %s}",
-             rows_text.len > 0 ? ", " : "", r->machine, r->heads, r->kv_heads, r->head_dim, (long long)r->seq,
-             (long long)r->batch, r->dtype, r->attention, r->direction, r->causal, r->us, r->us, r->us, r->outcome,
-             r->why, r->attention, r->versions);
+    text_add(
+        &rows_text,
+        "%s{\"machine\": \"%s\", \"key\": {\"subject\": \"attention\", \"ranks\": 1, \"sp\": 1, \"heads\": %d, "
+        "\"kv_heads\": %d, \"head_dim\": %d, \"seq\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"attention\": "
+        "\"%s\", \"direction\": \"%s\", \"causal\": %d, \"window\": 0, \"docs\": \"none\", \"timing\": \"stream\", "
+        "\"buffers\": \"hot\"}, \"times_us\": [%.17g, %.17g, %.17g], \"outcome\": \"%s\", \"rule\": \"ok\", "
+        "\"why\": \"%s\", \"verified\": true, \"kernel\": \"torch %s\", \"versions\": %s}",
+        rows_text.len > 0 ? ", " : "", r->machine, r->heads, r->kv_heads, r->head_dim, (long long)r->seq,
+        (long long)r->batch, r->dtype, r->attention, r->direction, r->causal, r->us, r->us, r->us, r->outcome, r->why,
+        r->attention, r->versions);
 }
 
 static void put_document(const char *name, const char *schema, const char *rows)
@@ -144,8 +145,8 @@ static void test_lengths(void **state)
     static const struct {
         int64_t asked, row;
         enum recommend_source source;
-    } cases[] = {{4096, 4096, RECOMMEND_MEASURED},      {4095, 4096, RECOMMEND_MEASURED}, /* padded for two ranks */
-                 {6144, 4096, RECOMMEND_INTERPOLATED},  {12288, 16384, RECOMMEND_INTERPOLATED},
+    } cases[] = {{4096, 4096, RECOMMEND_MEASURED},       {4095, 4096, RECOMMEND_MEASURED}, /* padded for two ranks */
+                 {6144, 4096, RECOMMEND_INTERPOLATED},   {12288, 16384, RECOMMEND_INTERPOLATED},
                  {65536, 16384, RECOMMEND_EXTRAPOLATED}, {1024, 4096, RECOMMEND_EXTRAPOLATED}};
     struct row a = row_of("sdpa", 4096, 1000), b = row_of("sdpa", 16384, 16000);
     struct installed_found found;
