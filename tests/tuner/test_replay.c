@@ -162,6 +162,7 @@ static void test_scale(void **state)
         parts_free(&all);
         candidates_free(&search->candidates);
         pool_free(&search->pool);
+        sample_free(&search->replayed);
         free(search);
     }
 }
