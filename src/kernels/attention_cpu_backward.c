@@ -1,13 +1,15 @@
 /* kernels/attention_cpu_backward.c -- backward attention on CPU threads; compiled once per instruction set.
  *
  * For each kv head, K and V of the segment are packed once; dK and dV are summed in fp32 over all its query heads and
- * rounded once. A stripe of BLOCK_K keys meets one block of BLOCK_Q queries (of one head) after the other:
+ * rounded once. A stripe of STRIPE keys meets one block of STRIPE queries (of one head) after the other:
  *
- *   S = Q K^T, dP = dO V^T                   per panel of MICRO_ROWS queries, into two tiles [BLOCK_Q][BLOCK_K]
+ *   S = Q K^T, dP = dO V^T                   into two tiles [STRIPE][STRIPE]
  *   P = 2^((S scale - LSE) log2 e)           0 outside each row's range of keys
  *   dS = P (dP - D) scale                    D = sum of dO O, once per row
- *   dQ += dS K                               per panel of queries
- *   dV += P^T dO, dK += dS^T Q               per panel of MICRO_ROWS keys; the tile is read by columns
+ *   dQ += dS K
+ *   dV += P^T dO, dK += dS^T Q               the tile is read by columns
+ *
+ * In each product a panel of the B operand is read from L2 once and serves all panels of the other from L1, as in forward.
  *
  * Five products, 10 * head_dim FLOP per pair. A stripe is a task, and stripes follow each other through the same blocks of
  * queries, each at least one block behind the one before it:
@@ -18,7 +20,7 @@
  *   stripe 2   = = = .                      of threads, without a second copy of dQ and without computing S and dP twice
  *                                           (7 products instead of 5)
  *
- * What that costs: dQ is read and written once per stripe, 2 * 4 * head_dim bytes per query for 10 * head_dim * BLOCK_K
+ * What that costs: dQ is read and written once per stripe, 2 * 4 * head_dim bytes per query for 10 * head_dim * STRIPE
  * FLOP, 0.8 GB/s at 100 GFLOP/s; a private dQ per thread would take seq * head_dim floats each and be summed in an order
  * that depends on their number. Queries and dO are packed once per head, for CHUNK_BLOCKS blocks at a time, so their
  * workspace is bounded; a block brings 2.5 KiB per query at head_dim 128 from L3 for 123 kFLOP, 2 GB/s. A stripe's K, V,

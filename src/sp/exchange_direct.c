@@ -198,10 +198,10 @@ static enum status direct_run(void *state, enum exchange_direction direction, co
     struct call call = {
         direct, {&direct->shape, &direct->memory, direct->rank, direct->size, direction, tensors, n}, queue};
     TRY(direct_check(&call.blocks));
-    TRY(dev_event_record(direct->mark[0], queue));
+    TRY(dev_mark(direct->mark[0], queue));
     TRY(RANGE("transfer", direct->size == 1 ? run_alone(&call) : run_together(&call)));
     direct->marked = true;
-    return dev_event_record(direct->mark[1], queue);
+    return dev_mark(direct->mark[1], queue);
 }
 
 static void direct_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us)
