@@ -1,5 +1,5 @@
-/* tests/kernels/copy_split.h -- what GPUs do with a copy job, done here byte by byte: its moves by the threads of a kernel, its planes
- * by a copy engine. Every byte stored is counted in a shadow of the destination. */
+/* tests/kernels/copy_split.h -- what GPUs do with a copy job, done here byte by byte: its moves by the threads of a kernel, row by row or
+ * as a list of chunks, its planes by a copy engine. Every byte stored is counted in a shadow of the destination. */
 #ifndef SPTUNE_TESTS_KERNELS_COPY_SPLIT_H
 #define SPTUNE_TESTS_KERNELS_COPY_SPLIT_H
 
@@ -53,6 +53,25 @@ static inline enum status split_move(void *arg, const struct move *move, uint32_
     return STATUS_OK;
 }
 
+/* move_list of copy_move.cuh, for a list of one move. */
+static inline enum status split_chunks(void *arg, const struct move *move, uint32_t unit)
+{
+    struct split *split = arg;
+    uint32_t total = move_chunks(move, SPLIT_THREADS), steps = (total + SPLIT_BLOCKS - 1) / SPLIT_BLOCKS, row, u;
+    for (uint32_t block = 0; block < SPLIT_BLOCKS; block++)
+        for (uint32_t step = 0; step < steps; step++) {
+            uint32_t chunk = move_turn(total, SPLIT_BLOCKS, block, steps, step);
+            for (uint32_t thread = 0; chunk < total && thread < SPLIT_THREADS; thread++)
+                if (move_unit(move, SPLIT_THREADS, chunk, thread, &row, &u)) {
+                    struct move_place place = move_row(move, row);
+                    split_store(split, move->dst + place.dst + (size_t)u * unit,
+                                move->src + place.src + (size_t)u * unit, unit);
+                }
+        }
+    split->parts++;
+    return STATUS_OK;
+}
+
 static inline enum status split_plane(void *arg, const struct copy_plane *plane)
 {
     struct split *split = arg;
@@ -66,15 +85,15 @@ static inline enum status split_plane(void *arg, const struct copy_plane *plane)
     return STATUS_OK;
 }
 
-/* Ways of doing a job: as a kernel does, by planes, and by planes of an engine whose pitches are short. */
-enum { SPLIT_WAYS = 3 };
+/* Ways of doing a job: as the kernels do, by planes, and by planes of an engine whose pitches are short. */
+enum { SPLIT_ROWS, SPLIT_CHUNKS, SPLIT_PLANES, SPLIT_SHORT_PLANES, SPLIT_WAYS };
 static inline void split_run(struct split *split, const struct copy_job *job, int way)
 {
     split->parts = 0;
-    split->pitch_max = way == 1 ? INT32_MAX : (int64_t)job->row_bytes + 8;
-    if (way == 0) {
+    split->pitch_max = way == SPLIT_PLANES ? INT32_MAX : (int64_t)job->row_bytes + 8;
+    if (way == SPLIT_ROWS || way == SPLIT_CHUNKS) {
         struct copy_job merged = copy_rows_merge(*job);
-        CHECK_OK(move_split(&merged, SPLIT_THREADS, split_move, split));
+        CHECK_OK(move_split(&merged, SPLIT_THREADS, way == SPLIT_ROWS ? split_move : split_chunks, split));
     } else {
         CHECK_OK(copy_plane_split(job, split->pitch_max, split_plane, split));
     }

@@ -1,5 +1,5 @@
-/* tests/kernels/test_copy_move.c -- the index arithmetic of copies on GPUs, walked on the CPU: every byte of every small job is copied
- * once, from where a loop takes it, whatever the blocks and threads; long rows and many of them are cut. */
+/* tests/kernels/test_copy_move.c -- a launch of several moves as one list of chunks: every byte of every small pair of jobs is copied once,
+ * whatever the blocks and threads. One job by all ways: test_copy_split.c. */
 #include "base/check.h"
 #include "base/rng.h"
 #include "kernels/copy_move.h"
@@ -179,29 +179,12 @@ static void far_rows(void **state)
     assert_true(place.src == 2 * far + 64 && place.dst == 2 * 64 + far);
 }
 
-/* More rows than 32 bits count are cut into slices of whole outer rows; long rows into pieces and a rest. */
-static void many_and_long_rows(void **state)
+/* A slice of more rows than 32 bits count is refused: nothing is touched here. */
+static void too_many_rows_in_a_slice(void **state)
 {
     (void)state;
-    struct copy_job many = {.n = {5, (int64_t)1 << 20, 1 << 10},
-                            .src_stride = {(int64_t)1 << 32, 1 << 12, 4},
-                            .dst_stride = {(int64_t)1 << 32, 1 << 12, 4},
-                            .row_bytes = 4};
-    struct copy_job longer = {.n = {1, 1, 1}, .row_bytes = 3 * MOVE_PIECE_BYTES + 5};
+    struct copy_job many = {.n = {1, (int64_t)1 << 20, (int64_t)1 << 20}, .row_bytes = 4};
     struct list list = {.n = 0};
-    CHECK_OK(move_split(&many, 512, keep, &list));
-    assert_int_equal(list.n, 5);
-    for (int m = 0; m < list.n; m++) {
-        assert_int_equal(list.move[m].nrows, 1u << 30);
-        assert_true((uintptr_t)list.move[m].src == (uintptr_t)m << 32);
-    }
-    list.n = 0;
-    CHECK_OK(move_split(&longer, 512, keep, &list));
-    assert_int_equal(list.n, 2);
-    assert_int_equal(list.move[0].nrows, 3);
-    assert_int_equal(list.move[1].units * list.unit[1], 5);
-    assert_true((uintptr_t)list.move[1].src == (uintptr_t)3 * MOVE_PIECE_BYTES);
-    many.n[1] = many.n[2] = (int64_t)1 << 20;
     CHECK_FAILS(STATUS_UNSUPPORTED, "rows a slice", move_split(&many, 512, keep, &list));
 }
 
@@ -211,7 +194,7 @@ int main(void)
         cmocka_unit_test(every_byte_is_copied_once),
         cmocka_unit_test(every_chunk_has_one_block),
         cmocka_unit_test(far_rows),
-        cmocka_unit_test(many_and_long_rows),
+        cmocka_unit_test(too_many_rows_in_a_slice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

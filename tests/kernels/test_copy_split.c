@@ -123,7 +123,7 @@ static void planes_are_few(void **state)
     };
     for (int i = 0; i < CHECK_COUNT(cases); i++) {
         struct split split = {.dst = bench->dst, .stored = bench->stored};
-        split_run(&split, &cases[i].job, 1);
+        split_run(&split, &cases[i].job, SPLIT_PLANES);
         assert_int_equal(split.parts, cases[i].planes);
     }
     free(bench);
@@ -140,12 +140,12 @@ static void long_rows_are_cut_for_threads(void **state)
     for (size_t i = 0; i < bytes; i++)
         src[i] = (char)(i % 253);
     struct copy_job job = {src, dst, {1, 2, 1}, {0, (int64_t)row + 4, 0}, {0, (int64_t)row + 20, 0}, row};
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way <= SPLIT_PLANES; way++) {
         struct split split = {.dst = dst, .stored = stored};
         memset(stored, 0, bytes);
         memset(dst, 0, bytes);
         split_run(&split, &job, way);
-        assert_int_equal(split.parts, way == 0 ? 2 : 1);
+        assert_int_equal(split.parts, way == SPLIT_PLANES ? 1 : 2);
         for (size_t i = 0; i < 2; i++)
             assert_memory_equal(dst + i * (row + 20), src + i * (row + 4), row);
         for (size_t i = 0; i < bytes; i++)
