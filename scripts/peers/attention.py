@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import sys
 
-from attention_kernels import BACKENDS, Cannot, Torch
+from attention_kernels import BACKENDS, Cannot, Torch, Wrong
 
 SCHEMA = "sptune.samples/1"
 KERNELS = ["sdpa", "flash_attention_2", "flash_attention_3", "sdpa-flash", "sdpa-cudnn", "sdpa-efficient"]
@@ -196,15 +196,16 @@ def ask_sptune(program):
     """(fingerprint of this machine, version); empty where there is no sptune to ask."""
     here = os.path.dirname(os.path.abspath(__file__))
     near = [os.path.join(here, p) for p in ("../../../bin/sptune", "../../build/default/src/cli/sptune", "../../build/gpu/src/cli/sptune")]
-    for path in [program or os.environ.get("SPTUNE")] if program or os.environ.get("SPTUNE") else [*near, shutil.which("sptune")]:
+    program = program or os.environ.get("SPTUNE")
+    for path in [program] if program else [*near, shutil.which("sptune")]:
         if path and os.access(path, os.X_OK):
             done = subprocess.run([path, "topo", "--json"], capture_output=True, text=True)
             if done.returncode == 0:
                 said = json.loads(done.stdout)
                 return said["fingerprint"], said["version"]
-            raise SystemExit(f"attention.py: {path} topo: exit {done.returncode}: {done.stderr.strip()}")
+            raise Wrong(f"{path} topo: exit {done.returncode}: {done.stderr.strip()}")
     if program:
-        raise SystemExit(f"attention.py: --sptune {program} is no program")
+        raise Wrong(f"{program}, of --sptune or SPTUNE, is no program; right would be one that is built")
     print("attention.py: no sptune to ask which machine this is; rows name none (--sptune PROGRAM)", file=sys.stderr)
     return "", ""
 
@@ -231,4 +232,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Wrong as why:
+        print("attention.py:", why, file=sys.stderr)
+        sys.exit(2)

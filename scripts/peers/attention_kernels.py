@@ -33,6 +33,10 @@ class Case:
         return self.operations[self.turn % len(self.operations)]
 
 
+class Wrong(Exception):
+    """Of how this was called."""
+
+
 class Torch:
     def __init__(self, options):
         import torch
@@ -40,7 +44,7 @@ class Torch:
         self.torch = torch
         cuda = torch.cuda.is_available()
         if options.device == "cuda" and not cuda:
-            raise SystemExit(f"attention.py: no GPU that PyTorch {torch.__version__} can use")
+            raise Wrong(f"no GPU that PyTorch {torch.__version__} can use; right would be --device cpu")
         self.cuda = cuda and options.device != "cpu"
         self.place = torch.device("cuda" if self.cuda else "cpu")
         if options.threads:
