@@ -49,7 +49,7 @@ static enum status connect(struct nccl *nccl)
         call->size = nccl->size;
         status = nccl_call_run(nccl, &call, "making a communicator");
     }
-    if (status == STATUS_OK)
+    if (call != NULL) /* made or not, it is ours to close */
         nccl->comm = call->comm;
     free(call);
     return status;
@@ -76,7 +76,7 @@ static void nccl_close(void *state)
     struct nccl *nccl = state;
     if (nccl == NULL)
         return;
-    if (nccl->comm != NULL) {
+    if (nccl->comm != NULL && !dev_cuda_stuck()) {
         if (boot_poll(nccl->boot) == STATUS_OK)
             nccl->api->ncclCommDestroy(nccl->comm);
         else
@@ -108,7 +108,9 @@ static enum status nccl_open(struct boot *boot, struct dev *dev, const char *pre
     if (status == STATUS_OK && nccl->size > 1)
         status = connect(nccl);
     if (status != STATUS_OK) {
-        free(nccl);
+        const struct status_message kept = *status_last();
+        nccl_close(nccl);
+        status_restore(&kept);
         return status;
     }
     say(nccl);

@@ -44,11 +44,11 @@ struct route {
     struct known *known;
 };
 
-/* Asked while something is given up: what went wrong stays said. */
+/* Asked while something is given up: what went wrong stays said. A GPU that was waited for in vain ends the job here too. */
 static bool job_lives(const struct route *route)
 {
     const struct status_message kept = *status_last();
-    bool lives = boot_poll(route->nccl->boot) == STATUS_OK;
+    bool lives = !dev_cuda_stuck() && boot_poll(route->nccl->boot) == STATUS_OK;
     status_restore(&kept);
     return lives;
 }
@@ -146,7 +146,7 @@ static enum status communicator(struct route *route, const char *id)
     call->engine = route->kind == TRANSPORT_ENGINE;
     memcpy(&call->id, id, sizeof call->id);
     enum status status = nccl_call_run(route->nccl, &call, "making a communicator of a group, with windows");
-    if (status == STATUS_OK)
+    if (call != NULL) /* made or not, it is ours to close */
         route->comm = call->comm;
     if (status == STATUS_OK && call->told == NULL)
         status = no_windows(route->nccl);
@@ -159,7 +159,7 @@ static void route_close(void *handle)
     struct route *route = handle;
     if (route == NULL)
         return;
-    if (route->comm != NULL && route->comm != route->nccl->comm) {
+    if (route->comm != NULL && route->comm != route->nccl->comm && !dev_cuda_stuck()) {
         if (job_lives(route))
             route->nccl->api->ncclCommDestroy(route->comm);
         else

@@ -1,9 +1,9 @@
 /* kernels/attention_cpu_block.h -- block sizes of the CPU attention, and packing of operands into the micro-kernel's
  * panels.
  *
- * A block is BLOCK_Q queries against BLOCK_K keys. At head_dim 128 one block of packed K and V is 192 * 256 * 4 = 192
- * KiB and stays in L2 (256 KiB and more) while all queries of the block pass over it; each K or V byte from L3 or
- * memory serves 48 queries: 1 KiB of K and V for 48 * 512 = 24.6 kFLOP, 4 GB/s at 100 GFLOP/s. Packing touches each K
+ * A block is BLOCK_Q queries against BLOCK_K keys. A panel of packed K or V is read once per block of queries and serves
+ * them all from L1; the 192 keys of a block are 192 KiB at head_dim 128. Each K or V byte from L2, L3 or memory serves 48
+ * queries: 1 KiB of K and V for 48 * 512 = 24.6 kFLOP, 4 GB/s at 100 GFLOP/s. Packing touches each K
  * and V element once per kv head.
  *
  * Panels, all fp32; missing rows and lanes are 0:

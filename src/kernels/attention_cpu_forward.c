@@ -12,7 +12,7 @@
  *       O = alpha O + P V  alpha = 2^((old max - new max) scale log2 e), applied as O is loaded
  *   O / sum, LSE
  *
- * A panel of K or V (8 and 12 KiB with AVX2) is read from L2 once per block of queries and then from L1; the other way round, each panel
+ * A panel of K or V (8 and 12 KiB with AVX2) is read once per block of queries, from L2 or L3 by the length of the sequence, and then from L1; the other way round, each panel
  * of queries would read all of K and V from L2, 64 bytes per 12 FMAs, which a core of Zen 3 does not sustain beside them.
  *
  * Cost at head_dim 128: 512 FLOP per pair in the micro-kernel (16 cycles of AVX2), softmax about 18 instructions per 8

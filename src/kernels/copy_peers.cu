@@ -23,6 +23,8 @@ enum {
     LOOKS = 256,   /* at a flag, between two looks at the clock */
 };
 
+static_assert(COPY_PEERS_RANKS * 3 <= MOVES, "q, k and v to and from as many ranks as are promised");
+
 struct meeting {
     uint32_t *flags[COPY_PEERS_RANKS]; /* of each rank: [sender][COPY_PEERS_BLOCKS] */
     uint32_t *count;                   /* [COPY_PEERS_BLOCKS], this rank's alone: meetings so far */
@@ -220,8 +222,7 @@ static enum status run_jobs(struct copy_peers *peers, const struct copy_job *job
         TRY(move_split(&merged, THREADS, take, &gather));
         bytes += jobs[i].n[0] * jobs[i].n[1] * jobs[i].n[2] * (int64_t)jobs[i].row_bytes;
     }
-    if (gather.work.nmoves > 0)
-        same_unit(&gather);
+    same_unit(&gather);
     gather.work.in_turn = bytes > IN_TURN_BYTES;
     int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
     cudaStream_t stream = dev_cuda_stream(queue);

@@ -2,7 +2,8 @@
  *
  * Every rank of a group launches the same thing with its own jobs. Block b of all ranks meets before it touches a peer's memory (what
  * it overwrites has been read, what it reads is complete) and after (what it stored is there when the peers' launches end). The
- * barrier is a word per block and rank in memory that all ranks map, set with release and read with acquire; its count lives on the
+ * barrier is a word per block and rank in memory that all ranks map, read with acquire, and set with release where something was stored
+ * before; its count lives on the
  * device, so a launch can be captured in a graph and replayed. A rank that does not come within the limit ends the kernel, and
  * with it this process's use of the GPU (copy_peers_late says which rank it was).
  *
@@ -22,14 +23,15 @@ extern "C" {
 
 struct copy_peers;
 
-enum { COPY_PEERS_RANKS = 64, COPY_PEERS_BLOCKS = 528 };
+enum { COPY_PEERS_RANKS = 32, COPY_PEERS_BLOCKS = 528 };
 
 size_t copy_peers_flag_bytes(int size);
 /* flags[r]: where rank r's flags are mapped here; copied. size at most COPY_PEERS_RANKS. */
 enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *flags, int64_t limit_us, struct copy_peers **out);
 void copy_peers_close(struct copy_peers *peers); /* accepts NULL; after the queue was synchronised */
 /* Destinations of jobs and sources of sums may be peers' memory. blocks: the same on every rank, 0 chooses by size, at most
- * COPY_PEERS_BLOCKS; all of them run at once. Jobs go in their order, so a caller starts with a different peer on each rank. */
+ * COPY_PEERS_BLOCKS; all of them run at once. Blocks begin at different jobs, spread over the list, and go on in its
+ * order: at any moment some are at each. */
 enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs, int njobs, const struct copy_sum *sums, int nsums,
                            int blocks, struct dev_queue *queue);
 /* How many blocks a launch that chooses by size takes from now on: `exactly` so many, or `most` of them, for kernels that run beside it to

@@ -8,8 +8,9 @@
  *   queue    meeting | to rank + 1 | to rank + 2 | ... | wait | meeting
  *   beside           |    own      |-----------------------^
  *
- * Copies of a replicated head are fetched and summed in fp32 in rank order by their receiver in any, a launch per head. Peers come in the
- * order rank + 1, rank + 2, ..., so that no link is everybody's first; the own block, which crosses none, comes last.
+ * Copies of a replicated head are fetched and summed in fp32 in rank order by their receiver in any, a launch per head. ce takes peers in
+ * the order rank + 1, rank + 2, ..., so that no link is everybody's first, and relies on the own block's jobs being the last; kernels
+ * begin everywhere at once.
  */
 #include "sp/exchange_direct_jobs.h"
 
