@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-static const double now = 0.01;       /* a slowdown that is seen at the end of a block alone */
 static const double heat_most = 0.05; /* of the time; a time may be off by as much */
 
 static double told(double value)
@@ -16,9 +15,9 @@ static double told(double value)
 
 static double share_of(int64_t from_ns, int64_t to_ns, double elapsed_us, bool held_now)
 {
-    double share =
-        from_ns >= 0 && to_ns >= from_ns && elapsed_us > 0 ? (double)(to_ns - from_ns) * 1e-3 / elapsed_us : 0;
-    return fmin(fmax(share, held_now ? now : 0), 1);
+    if (from_ns < 0 || to_ns <= from_ns || elapsed_us <= 0) /* nobody counts, or not yet: its end stands for all of it */
+        return held_now ? 1 : 0;
+    return fmin((double)(to_ns - from_ns) * 1e-3 / elapsed_us, 1);
 }
 
 void conditions_gpu_between(const struct gpu_facts *from, const struct gpu_facts *to, double elapsed_us,
@@ -31,14 +30,13 @@ void conditions_gpu_between(const struct gpu_facts *from, const struct gpu_facts
     out[GPU_WATTS] = told(to->watts);
     out[GPU_POWER] = share_of(from->power_held_ns, to->power_held_ns, elapsed_us, (held & GPU_HELD_POWER) != 0);
     out[GPU_HEAT] = share_of(from->heat_held_ns, to->heat_held_ns, elapsed_us, (held & GPU_HELD_HEAT) != 0);
-    out[GPU_HARDWARE] = (held & GPU_HELD_HARDWARE) != 0 ? now : 0;
+    out[GPU_HARDWARE] = (held & GPU_HELD_HARDWARE) != 0 ? 1 : 0;
     out[GPU_OTHERS] = told(to->others);
 }
 
 bool conditions_gpu_disturbed(const double gpu[CONDITIONS_GPU])
 {
-    bool hot = gpu[GPU_HEAT] > heat_most || gpu[GPU_HEAT] == now; /* == now: nobody counts how long, but it is */
-    return hot || gpu[GPU_HARDWARE] > 0 || gpu[GPU_OTHERS] > 0;
+    return gpu[GPU_HEAT] > heat_most || gpu[GPU_HARDWARE] > 0 || gpu[GPU_OTHERS] > 0;
 }
 
 void conditions_gpu_add(double row[CONDITIONS_GPU], const double block[CONDITIONS_GPU], bool first)

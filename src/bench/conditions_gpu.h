@@ -15,7 +15,8 @@ enum conditions_gpu {
     GPU_MEMORY_MHZ,
     GPU_CELSIUS,
     GPU_WATTS,
-    GPU_POWER, /* share of the time in which its power limit held the clocks down; these three at least 0.01 when it does now */
+    GPU_POWER, /* share of the time in which its power limit held the clocks down; of these three all of it when it does at
+                  the end and nobody counts how long */
     GPU_HEAT,
     GPU_HARDWARE,
     GPU_OTHERS,

@@ -24,7 +24,8 @@ enum status list_devices(const struct cli *cli, unsigned *out)
 enum status list_print(struct cli *cli, const char *what, const struct cli_item *items, int n)
 {
     if (n == 0)
-        return WHERE(FAIL(STATUS_ABSENT, "this build has no %s for such a device", what), "--device");
+        return HINT(WHERE(FAIL(STATUS_ABSENT, "this build has no %s for such a device", what), "--device"),
+                    "use --device cpu, or a build with GPU code (docs/gpu-hosts.md)");
     return cli_print_list(cli, items, n);
 }
 

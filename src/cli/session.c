@@ -56,7 +56,11 @@ enum status session_check_apart(struct cli *cli)
 {
     enum { ANSWER_MS = 60 * 1000 }; /* a writer may hold the store for 10 s */
     char nothing;
-    return apart_ask(check, cli, &nothing, 0, ANSWER_MS);
+    enum status status = apart_ask(check, cli, &nothing, 0, ANSWER_MS);
+    if (status == STATUS_TIMEOUT)
+        return HINT(FAIL(STATUS_TIMEOUT, "the store was not opened within %d s", ANSWER_MS / 1000),
+                    "name another file with --store; a network file system may not lock");
+    return status;
 }
 
 enum status session_check(struct cli *cli)

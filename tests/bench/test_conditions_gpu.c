@@ -23,6 +23,7 @@ static void test_what_disturbs(void **state)
         {"a little heat", {.heat_held_ns = 1000}, {.heat_held_ns = 301000}, false},
         {"heat for long", {.heat_held_ns = 1000}, {.heat_held_ns = 901000}, true},
         {"heat now", {.heat_held_ns = -1}, {.held = GPU_HELD_HEAT, .heat_held_ns = -1}, true},
+        {"a little heat, still there", {.heat_held_ns = 0}, {.held = GPU_HELD_HEAT, .heat_held_ns = 50000}, false},
         {"the board", {.held = 0}, {.held = GPU_HELD_HARDWARE}, true},
         {"somebody else", {.others = 0}, {.others = 1}, true},
         {"nothing told", {-1, -1, -1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1, -1, -1}, false},
@@ -34,6 +35,19 @@ static void test_what_disturbs(void **state)
         if (conditions_gpu_disturbed(gpu) != rows[i].disturbed)
             fail_msg("%s: disturbed is not %d", rows[i].what, rows[i].disturbed);
     }
+}
+
+/* Of two GPUs the worse counts, whether one counts its heat or not. */
+static void test_worse_of_two(void **state)
+{
+    const struct gpu_facts from = {.heat_held_ns = 0}, little = {.heat_held_ns = 300000}, untold = {.heat_held_ns = -1},
+                           hot = {.held = GPU_HELD_HEAT, .heat_held_ns = -1};
+    double worst[CONDITIONS_GPU], other[CONDITIONS_GPU];
+    (void)state;
+    conditions_gpu_between(&untold, &hot, 10000, worst);
+    conditions_gpu_between(&from, &little, 10000, other);
+    conditions_gpu_add(worst, other, false);
+    assert_true(conditions_gpu_disturbed(worst));
 }
 
 static double number(const json_t *object, const char *name)
@@ -118,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_disturbs),
+        cmocka_unit_test(test_worse_of_two),
         cmocka_unit_test(test_what_is_noted),
         cmocka_unit_test(test_rows),
     };

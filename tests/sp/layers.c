@@ -25,6 +25,7 @@ static const struct layer_case {
     {2, 31, 2, 0, 7, 7, 1, 1, 0, -1, DTYPE_BF16},
     {1, 0, 2, 0, 8, 8, 3, 0, 0, -1, DTYPE_FP32}, /* no tokens at all */
     {1, 400, 4, -1, 128, 128, 3, 0, 0, -1, DTYPE_FP32},
+    {1, 4200, 4, 0, 128, 128, 1, 0, 0, -1, DTYPE_BF16}, /* more than push shares as one list of chunks */
 };
 
 struct layer { /* of one rank, on one device */
