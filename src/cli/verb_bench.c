@@ -111,12 +111,6 @@ static enum status measure_cell(struct ranks *ranks, struct bench_session *sessi
     return status;
 }
 
-static bool same_way(const struct plan *a, const struct plan *b)
-{
-    return a->sp == b->sp && a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0 &&
-           strcmp(a->attention, b->attention) == 0;
-}
-
 /* Every distinct way of computing among the legal cells is checked once, before anything is timed. */
 enum { WAYS_MAX = 256 };
 struct ways {
@@ -128,7 +122,7 @@ static void add_way(struct ways *ways, const struct bench_case *c, const struct 
 {
     struct verdict verdict = bench_subject_find(c->subject)->check(c, env);
     for (int i = 0; i < ways->n; i++)
-        if (same_way(&ways->plans[i], &c->plan))
+        if (plan_same_way(&ways->plans[i], &c->plan))
             return;
     if (verdict_ok(&verdict) && ways->n < WAYS_MAX)
         ways->plans[ways->n++] = c->plan;

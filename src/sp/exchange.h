@@ -51,6 +51,7 @@ struct exchange {
     const char *name;
     enum dev_kind dev;
     int tensors_together; /* 1: tensors move one after another, each with its own all-to-all; 3: q, k, v in one */
+    bool windows;         /* stores into, or fetches from, the memory of other ranks (comm/window.h) */
     bool stages;          /* holds two copies of the widest call beside alloc; see staging_bytes */
     const char *about;    /* one line for lists */
     struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */

@@ -216,6 +216,7 @@ const struct exchange exchange_direct = {
     .name = "direct",
     .dev = DEV_CPU,
     .tensors_together = 3,
+    .windows = true,
     .about = "one pass from the layout of one side into the peers' memory of the other",
     .supports = direct_supports,
     .room = direct_room,

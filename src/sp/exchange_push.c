@@ -238,8 +238,8 @@ static void push_phases(void *state, double *pack_us, double *transfer_us, doubl
 
 #define ROW(name_, about_, create_)                                                                                    \
     {                                                                                                                  \
-        .name = name_, .dev = DEV_CUDA, .tensors_together = 3, .about = about_, .supports = push_supports,             \
-        .create = create_, .destroy = push_destroy, .alloc = push_alloc, .free = push_free,                            \
+        .name = name_, .dev = DEV_CUDA, .tensors_together = 3, .windows = true, .about = about_,                       \
+        .supports = push_supports, .create = create_, .destroy = push_destroy, .alloc = push_alloc, .free = push_free, \
         .staging_bytes = push_staging, .run = push_run, .phases = push_phases                                          \
     }
 

@@ -225,6 +225,13 @@ enum status plan_parse(const char *text, struct plan *out)
     return STATUS_OK;
 }
 
+bool plan_same_way(const struct plan *a, const struct plan *b)
+{
+    if (a->sp != b->sp || strcmp(a->attention, b->attention) != 0)
+        return false;
+    return a->sp == 1 || (a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0);
+}
+
 void plan_chunk(const struct problem *problem, const struct plan *plan, int chunk, int *first, int *count)
 {
     int64_t heads = plan->sp > 0 ? problem->heads / plan->sp : problem->heads;

@@ -60,6 +60,8 @@ void plan_default(struct plan *out); /* ulysses, all sizes 1, packed, cpu, zero 
 char *plan_text(const struct plan *plan, char buf[PLAN_TEXT]);
 char *plan_hash(const struct plan *plan, char buf[17]); /* of the text and the order */
 enum status plan_parse(const char *text, struct plan *out);
+/* Does a layer of both compute, and move, in the same way? With one rank per sequence nothing is moved. */
+bool plan_same_way(const struct plan *a, const struct plan *b);
 /* Contiguous local heads of `chunk`: [*first, *first + *count) of the heads/sp on each rank. */
 void plan_chunk(const struct problem *problem, const struct plan *plan, int chunk, int *first, int *count);
 

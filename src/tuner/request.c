@@ -39,14 +39,10 @@ static void assume_default(struct request *request, bool open, const char *name,
     request_assume(request, name, value, from);
 }
 
-/* Those that store into, or fetch from, the memory of other ranks. */
-static bool needs_windows(const char *exchange)
+static bool needs_windows(const char *name)
 {
-    static const char *const names[] = {"direct", "push", "pull", "ce"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(exchange, names[i]) == 0)
-            return true;
-    return false;
+    const struct exchange *exchange = exchange_find(name);
+    return exchange != NULL && exchange->windows;
 }
 
 /* A target's own exchange, unless these ranks cannot run it. */

@@ -30,13 +30,6 @@ static int64_t left_us(const struct search *search)
     return left > 0 ? left : 0;
 }
 
-static bool same_way(const struct plan *a, const struct plan *b)
-{
-    if (a->sp != b->sp || strcmp(a->attention, b->attention) != 0)
-        return false;
-    return a->sp == 1 || (a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0);
-}
-
 /* What is timed for a plan: groups of its size, or of the size that stands in for it. */
 static struct plan timed_plan(const struct request *request, const struct plan *plan)
 {
@@ -70,7 +63,7 @@ enum status search_check(struct search *search, const struct candidates *c)
         struct plan plan = timed_plan(search->request, &c->rows[i].plan);
         bool again = false;
         for (int k = 0; k < n && !again; k++)
-            again = same_way(&seen[k], &plan);
+            again = plan_same_way(&seen[k], &plan);
         if (again)
             continue;
         status = mem_grow((void **)&seen, &cap, (size_t)n + 1, sizeof *seen);
