@@ -1,4 +1,4 @@
-/* kernels/copy_move.cuh -- a block's share of a move. ROWS independent loads per thread are in flight at a time. */
+/* kernels/copy_move.cuh -- a block's share of a move, a warp's share of a list of them. ROWS independent loads per thread are in flight at a time. */
 #ifndef SPTUNE_KERNELS_COPY_MOVE_CUH
 #define SPTUNE_KERNELS_COPY_MOVE_CUH
 
@@ -31,27 +31,34 @@ __device__ __forceinline__ void move_rows(const struct move &move, uint32_t bloc
     }
 }
 
-/* A block's share of all chunks of `nmoves` moves, start[m] being the first of move m and start[nmoves] their number. ROWS units per
- * thread are in flight at a time, of whatever moves. */
-template <typename unit, int THREADS, int ROWS>
-__device__ __forceinline__ void move_list(const struct move *moves, const uint32_t *start, int nmoves, uint32_t block, uint32_t blocks)
+/* All chunks of `nmoves` moves (for 32 threads), start[m] being the first of move m and start[nmoves] their number, by tickets that the
+ * warps of a launch draw from `next`, which is 0 at its begin. `rows` units per thread, at most ROWS, are in flight at a time, of whatever moves. The first
+ * ticket of a warp is its own number; where that is all, nothing is drawn. False: nothing was, by any warp. */
+template <typename unit, int ROWS>
+__device__ __forceinline__ bool move_list(const struct move *moves, const uint32_t *start, int nmoves, uint32_t rows, uint32_t parts,
+                                          uint32_t *next)
 {
-    const uint32_t total = start[nmoves], steps = (total + blocks - 1) / blocks;
+    const uint32_t total = start[nmoves], tickets = move_tickets(total, rows, parts);
+    const uint32_t thread = threadIdx.x % 32, warps = blockDim.x / 32 * gridDim.x;
     int m = 0;
-    for (uint32_t step = 0; step < steps; step += ROWS) {
+    for (uint32_t ticket = threadIdx.x / 32 * gridDim.x + blockIdx.x; ticket < tickets;) {
+        uint32_t drawn = tickets; /* asked for now, needed after the copy */
+        if (thread == 0 && tickets > warps)
+            drawn = warps + atomicAdd(next, 1);
+        const uint64_t first = move_ticket(tickets, rows, parts, ticket);
         unit value[ROWS];
         unit *dst[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const uint32_t chunk = move_turn(total, blocks, block, steps, step + r);
+        for (uint32_t r = 0; r < ROWS; r++) {
             uint32_t row, u;
             dst[r] = NULL;
-            if (chunk >= total)
+            if (r >= rows || first + r >= total)
                 continue;
+            const uint32_t chunk = (uint32_t)first + r;
             m = chunk < start[m] ? 0 : m;
             while (chunk >= start[m + 1])
                 m++;
-            if (!move_unit(&moves[m], THREADS, chunk - start[m], threadIdx.x, &row, &u))
+            if (!move_unit(&moves[m], 32, chunk - start[m], thread, &row, &u))
                 continue;
             const struct move_place place = move_row(&moves[m], row);
             dst[r] = (unit *)(moves[m].dst + place.dst) + u;
@@ -61,7 +68,9 @@ __device__ __forceinline__ void move_list(const struct move *moves, const uint32
         for (int r = 0; r < ROWS; r++)
             if (dst[r] != NULL)
                 *dst[r] = value[r];
+        ticket = __shfl_sync(~0u, drawn, 0);
     }
+    return tickets > warps;
 }
 
 #endif

@@ -1,12 +1,11 @@
 /* kernels/copy_move.h -- a copy job cut into moves that GPU threads share: the index arithmetic, for host and device alike.
  *
  * A move's rows are counted 0 .. nrows-1, the last dimension fastest. A row is copied in units of 16, 8, 4, 2 or 1 bytes: the
- * largest that divides its length, both sides' strides and both addresses. 2^shift threads of a block share a row, the others take
- * the next rows.
+ * largest that divides its length, both sides' strides and both addresses. 2^shift threads share a row, the others take the next rows.
  *
- * A chunk is what the threads of a block copy with one unit each: a piece of 2^shift units of threads >> shift rows. The chunks of a
- * move are counted pieces first; a launch that shares several moves counts theirs one move after the other, so that many small moves
- * take no longer than one.
+ * A chunk is what a number of threads (a block's, a warp's) copy with one unit each: a piece of 2^shift units of threads >> shift rows.
+ * The chunks of a move are counted pieces first; a launch that shares several moves counts theirs one move after the other, so that many
+ * small moves take no longer than one.
  */
 #ifndef SPTUNE_KERNELS_COPY_MOVE_H
 #define SPTUNE_KERNELS_COPY_MOVE_H
@@ -65,13 +64,18 @@ MOVE_BOTH bool move_unit(const struct move *move, uint32_t threads, uint32_t chu
     return *row < move->nrows && *unit < move->units;
 }
 
-/* The `step`th of the chunks that block b of B takes of `total`; total or more: none. Blocks take every Bth, and begin at different
- * ones, spread over the whole: at any moment some are at each of its parts. steps = ceil(total / B). */
-MOVE_BOTH uint32_t move_turn(uint32_t total, uint32_t blocks, uint32_t block, uint32_t steps, uint32_t step)
+/* Warps draw tickets, 0 and up, for as long as there are any: move_tickets of them. A ticket is `rows` chunks that follow each other, or
+ * none. The list is cut into `parts` equal parts, and tickets go to each of them in turn, so that at any moment all parts are worked on. */
+MOVE_BOTH uint32_t move_tickets(uint32_t total, uint32_t rows, uint32_t parts)
 {
-    uint32_t at = step + (uint32_t)((uint64_t)block * steps / blocks);
-    at = at < steps ? at : at - steps;
-    return step < steps ? at * blocks + block : total;
+    uint32_t groups = total / rows + (total % rows > 0);
+    return (groups + parts - 1) / parts * parts;
+}
+
+/* The first chunk of a ticket; `total` or more: none. */
+MOVE_BOTH uint64_t move_ticket(uint32_t tickets, uint32_t rows, uint32_t parts, uint32_t ticket)
+{
+    return ((uint64_t)(ticket % parts) * (tickets / parts) + ticket / parts) * rows;
 }
 
 /* How many of `threads` threads, a power of two, share a row: as many as it has units. */

@@ -2,8 +2,9 @@
  *
  * Floor: the bytes that leave over the rate of the links (390 GB/s each way on two H200), as each is read once here and stored once
  * there. A barrier costs a store and a load across the link, some 2 us; there are two. Loads in flight hide the latency of this
- * GPU's memory, and stores across the link need no answer, so pushing needs fewer threads than pulling. Blocks begin at different
- * places of the list, so that from first to last some of them keep every link busy while others copy what stays on this GPU.
+ * GPU's memory, and stores across the link need no answer, so pushing needs fewer threads than pulling. Warps draw tickets of up to 2 KiB until
+ * none are left: with shares dealt out beforehand the last blocks kept the link half busy for 3 to 6 % of the time, at any size. Tickets
+ * go round the ranks, so that from first to last every link is busy and so is the memory that the own block stays in.
  */
 #include "base/dev_cuda.h"
 #include "kernels/copy_peers.h"
@@ -19,11 +20,14 @@ enum {
     ROWS = 4,
     MOVES = 96, /* of a launch */
     FEW_MOVES = 12, /* of a launch whose arguments fit the first 4 KiB of its parameters: those of two ranks */
-    IN_TURN_BYTES = 8 << 20,
     LOOKS = 256,   /* at a flag, between two looks at the clock */
 };
 
 static_assert(COPY_PEERS_RANKS * 3 <= MOVES, "q, k and v to and from as many ranks as are promised");
+
+struct draw {
+    uint32_t next, done; /* tickets drawn; blocks that draw no more */
+};
 
 struct meeting {
     uint32_t *flags[COPY_PEERS_RANKS]; /* of each rank: [sender][COPY_PEERS_BLOCKS] */
@@ -36,14 +40,17 @@ struct meeting {
 struct copy_peers {
     struct dev *dev;
     struct meeting meeting;
+    struct draw *draw;
     int32_t *late;
+    bool early; /* this GPU can begin a launch before the one ahead of it has ended */
     int exactly, most_blocks; /* 0: as many as are good */
 };
 
 template <int most> struct work {
     struct meeting meeting;
     int nmoves;
-    bool in_turn; /* one move after the other: 2 % faster when each fills the GPU, slower when all together do not */
+    uint32_t rows; /* chunks of a ticket */
+    struct draw *draw; /* this rank's alone; 0 between launches */
     uint32_t start[most + 1]; /* first chunk of each, and how many in all */
     struct move move[most];
 };
@@ -118,6 +125,15 @@ __device__ __forceinline__ void leave(const struct meeting &meeting, uint32_t nu
         meeting.count[blockIdx.x] = number + 2;
 }
 
+/* A launch of push may begin before the one ahead of it on its queue has ended: until here it touches nothing but its parameters. */
+__device__ __forceinline__ void launch_ahead_ended()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* Parameters lie in memory that a block reads one line after the other, each some hundreds of nanoseconds the first time: all threads
  * fetch the moves together, while the first ones meet the peers. */
 template <typename unit, int most>
@@ -132,15 +148,12 @@ __global__ void __launch_bounds__(THREADS, 2) push_kernel(const __grid_constant_
             ((uint2 *)moves)[i] = ((const uint2 *)work.move)[i];
     if (threadIdx.x >= COPY_PEERS_RANKS && threadIdx.x <= COPY_PEERS_RANKS + work.nmoves)
         start[threadIdx.x - COPY_PEERS_RANKS] = work.start[threadIdx.x - COPY_PEERS_RANKS];
+    launch_ahead_ended();
     const uint32_t number = enter(work.meeting);
-    if (work.in_turn) {
-        int at = (int)(blockIdx.x * (uint32_t)work.nmoves / gridDim.x);
-        for (int m = 0; m < work.nmoves; m++, at = at + 1 == work.nmoves ? 0 : at + 1)
-            move_rows<unit, THREADS, ROWS>(moves[at], blockIdx.x, gridDim.x);
-    } else {
-        move_list<unit, THREADS, ROWS>(moves, start, work.nmoves, blockIdx.x, gridDim.x);
-    }
+    const bool drawn = move_list<unit, ROWS>(moves, start, work.nmoves, work.rows, (uint32_t)work.meeting.size, &work.draw->next);
     leave(work.meeting, number, true);
+    if (drawn && threadIdx.x == 0 && atomicInc(&work.draw->done, gridDim.x - 1) == gridDim.x - 1)
+        work.draw->next = 0;
 }
 
 __global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_constant__ struct meeting meeting, const __grid_constant__ struct sum sum)
@@ -150,13 +163,13 @@ __global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_const
     leave(meeting, number, false);
 }
 
-/* Blocks that won at each size on two H200 (docs/measurement.md). */
+/* Blocks that won at each size on two H200 (docs/measurement.md): one for each multiprocessor keeps all links busy. */
 static int choose_blocks(const struct copy_peers *peers, int64_t bytes)
 {
     if (peers->exactly > 0)
         return peers->exactly;
-    int sms = dev_cuda_sms(peers->dev), most = 2 * sms < COPY_PEERS_BLOCKS ? 2 * sms : COPY_PEERS_BLOCKS;
-    int blocks = bytes <= 64 << 10 ? 8 : bytes <= 512 << 10 ? 64 : bytes <= 96 << 20 ? sms : most;
+    int most = dev_cuda_sms(peers->dev) < COPY_PEERS_BLOCKS ? dev_cuda_sms(peers->dev) : COPY_PEERS_BLOCKS;
+    int blocks = bytes <= 64 << 10 ? 8 : bytes <= 512 << 10 ? 64 : most;
     blocks = blocks < most ? blocks : most;
     return peers->most_blocks > 0 && blocks > peers->most_blocks ? peers->most_blocks : blocks;
 }
@@ -194,20 +207,38 @@ static void same_unit(struct gather *gather)
     for (int m = 0; m < gather->work.nmoves; m++) {
         struct move *move = &gather->work.move[m];
         move->units /= gather->unit;
-        move_share(move, THREADS);
-        gather->work.start[m + 1] = gather->work.start[m] + move_chunks(move, THREADS);
+        move_share(move, 32);
+        gather->work.start[m + 1] = gather->work.start[m] + move_chunks(move, 32);
     }
 }
 
-template <int most> static void push_launch(const struct work<most> &work, uint32_t unit, int grid, cudaStream_t stream)
+template <int most> static enum status push_launch(const struct copy_peers *peers, const struct work<most> &work, uint32_t unit, int grid, cudaStream_t stream)
 {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)grid);
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = peers->early ? 1 : 0;
+    cudaError_t error;
     switch (unit) {
-    case 16: push_kernel<uint4, most><<<grid, THREADS, 0, stream>>>(work); break;
-    case 8: push_kernel<uint2, most><<<grid, THREADS, 0, stream>>>(work); break;
-    case 4: push_kernel<uint32_t, most><<<grid, THREADS, 0, stream>>>(work); break;
-    case 2: push_kernel<uint16_t, most><<<grid, THREADS, 0, stream>>>(work); break;
-    default: push_kernel<uint8_t, most><<<grid, THREADS, 0, stream>>>(work); break;
+    case 16: error = cudaLaunchKernelEx(&config, push_kernel<uint4, most>, work); break;
+    case 8: error = cudaLaunchKernelEx(&config, push_kernel<uint2, most>, work); break;
+    case 4: error = cudaLaunchKernelEx(&config, push_kernel<uint32_t, most>, work); break;
+    case 2: error = cudaLaunchKernelEx(&config, push_kernel<uint16_t, most>, work); break;
+    default: error = cudaLaunchKernelEx(&config, push_kernel<uint8_t, most>, work); break;
     }
+    return dev_cuda_status(error, "the exchange between GPUs");
+}
+
+/* As many as there are to do at once, so that no warp has several where others have none. */
+static uint32_t ticket_rows(uint32_t chunks, uint32_t warps)
+{
+    uint32_t rows = chunks / warps + (chunks % warps > 0);
+    return rows < 1 ? 1 : rows < (uint32_t)ROWS ? rows : (uint32_t)ROWS;
 }
 
 static enum status run_jobs(struct copy_peers *peers, const struct copy_job *jobs, int njobs, int blocks, struct dev_queue *queue)
@@ -216,6 +247,7 @@ static enum status run_jobs(struct copy_peers *peers, const struct copy_job *job
     int64_t bytes = 0;
     gather.work.meeting = peers->meeting;
     gather.work.nmoves = 0;
+    gather.work.draw = peers->draw;
     gather.unit = 0;
     for (int i = 0; i < njobs; i++) {
         struct copy_job merged = copy_rows_merge(jobs[i]);
@@ -223,18 +255,16 @@ static enum status run_jobs(struct copy_peers *peers, const struct copy_job *job
         bytes += jobs[i].n[0] * jobs[i].n[1] * jobs[i].n[2] * (int64_t)jobs[i].row_bytes;
     }
     same_unit(&gather);
-    gather.work.in_turn = bytes > IN_TURN_BYTES;
     int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
+    gather.work.rows = ticket_rows(gather.work.start[gather.work.nmoves], (uint32_t)grid * THREADS / 32);
     cudaStream_t stream = dev_cuda_stream(queue);
     if (gather.work.nmoves <= FEW_MOVES) {
-        struct work<FEW_MOVES> few = {gather.work.meeting, gather.work.nmoves, gather.work.in_turn, {}, {}};
+        struct work<FEW_MOVES> few = {gather.work.meeting, gather.work.nmoves, gather.work.rows, peers->draw, {}, {}};
         memcpy(few.start, gather.work.start, (size_t)(few.nmoves + 1) * sizeof few.start[0]);
         memcpy(few.move, gather.work.move, (size_t)few.nmoves * sizeof few.move[0]);
-        push_launch(few, gather.unit, grid, stream);
-    } else {
-        push_launch(gather.work, gather.unit, grid, stream);
+        return push_launch(peers, few, gather.unit, grid, stream);
     }
-    return dev_cuda_launched("the exchange between GPUs");
+    return push_launch(peers, gather.work, gather.unit, grid, stream);
 }
 
 static enum status run_sum(struct copy_peers *peers, const struct copy_sum *job, int blocks, struct dev_queue *queue)
@@ -287,7 +317,7 @@ enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *fl
     struct copy_peers *peers = (struct copy_peers *)calloc(1, sizeof *peers);
     if (peers == NULL)
         return FAIL(STATUS_NOMEM, "no memory for an exchange");
-    enum status status = dev_alloc(dev, COPY_PEERS_BLOCKS * sizeof(uint32_t), "counts of an exchange", &count);
+    enum status status = dev_alloc(dev, COPY_PEERS_BLOCKS * sizeof(uint32_t) + sizeof(struct draw), "counts of an exchange", &count);
     if (status == STATUS_OK)
         status = dev_cuda_status(cudaHostAlloc(&late, sizeof(int32_t), cudaHostAllocMapped), "a flag of an exchange");
     if (status != STATUS_OK) {
@@ -301,6 +331,8 @@ enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *fl
     for (int r = 0; r < size; r++)
         peers->meeting.flags[r] = (uint32_t *)flags[r];
     peers->meeting.count = (uint32_t *)count;
+    peers->draw = (struct draw *)(peers->meeting.count + COPY_PEERS_BLOCKS);
+    peers->early = dev_cuda_arch(dev) >= 90;
     peers->meeting.late = peers->late;
     peers->meeting.limit_ns = (uint64_t)limit_us * 1000;
     peers->meeting.rank = rank;

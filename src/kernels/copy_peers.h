@@ -30,8 +30,8 @@ size_t copy_peers_flag_bytes(int size);
 enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *flags, int64_t limit_us, struct copy_peers **out);
 void copy_peers_close(struct copy_peers *peers); /* accepts NULL; after the queue was synchronised */
 /* Destinations of jobs and sources of sums may be peers' memory. blocks: the same on every rank, 0 chooses by size, at most
- * COPY_PEERS_BLOCKS; all of them run at once. Blocks begin at different jobs, spread over the list, and go on in its
- * order: at any moment some are at each. */
+ * COPY_PEERS_BLOCKS; all of them run at once. The list is worked on at as many places at once as there are ranks: jobs of one
+ * peer belong together, with as many bytes as those of another. */
 enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs, int njobs, const struct copy_sum *sums, int nsums,
                            int blocks, struct dev_queue *queue);
 /* How many blocks a launch that chooses by size takes from now on: `exactly` so many, or `most` of them, for kernels that run beside it to

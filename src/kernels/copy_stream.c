@@ -3,6 +3,7 @@
  * A bypassing store of part of a line costs as much as one of the whole line, so what lies before the first whole line
  * of a row and behind the last one is stored normally, and rows shorter than SHORT_BYTES are left to copy_rows. One
  * Zen 3 core, rows of 4 KiB into memory that another core has just read: 6 GB/s by ordinary stores, 15 by these.
+ * A core's own prefetcher stops where a row ends, so while a row is copied the next one is asked for.
  */
 #include "kernels/copy_stream.h"
 
@@ -19,19 +20,22 @@
 #if defined(__x86_64__)
 enum { LINE_BYTES = 64, SHORT_BYTES = 256 };
 
-typedef void stream_lines(char *dst, const char *src, size_t lines);
+typedef void stream_lines(char *dst, const char *src, const char *next, size_t lines);
 
-static void lines_sse2(char *dst, const char *src, size_t lines)
+static void lines_sse2(char *dst, const char *src, const char *next, size_t lines)
 {
-    for (size_t i = 0; i < lines; i++, dst += LINE_BYTES, src += LINE_BYTES)
+    for (size_t i = 0; i < lines; i++, dst += LINE_BYTES, src += LINE_BYTES, next += LINE_BYTES) {
+        _mm_prefetch(next, _MM_HINT_T0);
         for (int part = 0; part < LINE_BYTES; part += 16)
             _mm_stream_si128((__m128i *)(void *)(dst + part),
                              _mm_loadu_si128((const __m128i *)(const void *)(src + part)));
+    }
 }
 
-__attribute__((target("avx2"))) static void lines_avx2(char *dst, const char *src, size_t lines)
+__attribute__((target("avx2"))) static void lines_avx2(char *dst, const char *src, const char *next, size_t lines)
 {
-    for (size_t i = 0; i < lines; i++, dst += LINE_BYTES, src += LINE_BYTES) {
+    for (size_t i = 0; i < lines; i++, dst += LINE_BYTES, src += LINE_BYTES, next += LINE_BYTES) {
+        _mm_prefetch(next, _MM_HINT_T0);
         __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)src);
         __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(src + 32));
         _mm256_stream_si256((__m256i *)(void *)dst, low);
@@ -39,13 +43,13 @@ __attribute__((target("avx2"))) static void lines_avx2(char *dst, const char *sr
     }
 }
 
-static void row_copy(char *dst, const char *src, size_t bytes, stream_lines *lines)
+static void row_copy(char *dst, const char *src, const char *next, size_t bytes, stream_lines *lines)
 {
     size_t before = (size_t)(-(uintptr_t)dst % LINE_BYTES), whole;
     before = before < bytes ? before : bytes;
     whole = (bytes - before) / LINE_BYTES * LINE_BYTES;
     memcpy(dst, src, before);
-    lines(dst + before, src + before, whole / LINE_BYTES);
+    lines(dst + before, src + before, next + before, whole / LINE_BYTES);
     memcpy(dst + before + whole, src + before + whole, bytes - before - whole);
 }
 
@@ -56,7 +60,7 @@ static stream_lines *lines_of_machine(void)
 
 void copy_stream_bytes(void *dst, const void *src, size_t bytes)
 {
-    row_copy(dst, src, bytes, lines_of_machine());
+    row_copy(dst, src, src, bytes, lines_of_machine());
     copy_rows_fence();
 }
 
@@ -67,7 +71,8 @@ static void job_run(const struct copy_job *job, stream_lines *lines)
             const char *src = (const char *)job->src + a * job->src_stride[0] + b * job->src_stride[1];
             char *dst = (char *)job->dst + a * job->dst_stride[0] + b * job->dst_stride[1];
             for (int64_t c = 0; c < job->n[2]; c++)
-                row_copy(dst + c * job->dst_stride[2], src + c * job->src_stride[2], job->row_bytes, lines);
+                row_copy(dst + c * job->dst_stride[2], src + c * job->src_stride[2], src + (c + 1) * job->src_stride[2],
+                         job->row_bytes, lines);
         }
 }
 

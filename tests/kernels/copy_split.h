@@ -57,17 +57,15 @@ static inline enum status split_move(void *arg, const struct move *move, uint32_
 static inline enum status split_chunks(void *arg, const struct move *move, uint32_t unit)
 {
     struct split *split = arg;
-    uint32_t total = move_chunks(move, SPLIT_THREADS), steps = (total + SPLIT_BLOCKS - 1) / SPLIT_BLOCKS, row, u;
-    for (uint32_t block = 0; block < SPLIT_BLOCKS; block++)
-        for (uint32_t step = 0; step < steps; step++) {
-            uint32_t chunk = move_turn(total, SPLIT_BLOCKS, block, steps, step);
+    uint32_t total = move_chunks(move, SPLIT_THREADS), tickets = move_tickets(total, 4, SPLIT_BLOCKS), row, u;
+    for (uint32_t ticket = 0; ticket < tickets; ticket++)
+        for (uint64_t chunk = move_ticket(tickets, 4, SPLIT_BLOCKS, ticket), end = chunk + 4; chunk < end; chunk++)
             for (uint32_t thread = 0; chunk < total && thread < SPLIT_THREADS; thread++)
-                if (move_unit(move, SPLIT_THREADS, chunk, thread, &row, &u)) {
+                if (move_unit(move, SPLIT_THREADS, (uint32_t)chunk, thread, &row, &u)) {
                     struct move_place place = move_row(move, row);
                     split_store(split, move->dst + place.dst + (size_t)u * unit,
                                 move->src + place.src + (size_t)u * unit, unit);
                 }
-        }
     split->parts++;
     return STATUS_OK;
 }

@@ -39,21 +39,21 @@ static uint32_t same_unit(struct list *list, uint32_t threads, uint32_t *start)
     return unit;
 }
 
-/* All threads of all blocks, one after the other. `seen` counts writes of each byte of the destination. */
-static void walk(const struct list *list, const uint32_t *start, uint32_t unit, uint32_t threads, uint32_t blocks,
+/* All tickets, one after the other. `seen` counts writes of each byte of the destination. */
+static void walk(const struct list *list, const uint32_t *start, uint32_t unit, uint32_t threads, uint32_t parts,
                  char *base, unsigned char *seen)
 {
-    uint32_t total = start[list->n], steps = (total + blocks - 1) / blocks;
-    for (uint32_t b = 0; b < blocks; b++)
-        for (uint32_t step = 0; step < steps + 2; step++) { /* as far as a kernel that takes several at a time asks */
-            uint32_t chunk = move_turn(total, blocks, b, steps, step), row, u;
+    enum { ROWS = 4 };
+    uint32_t total = start[list->n], tickets = move_tickets(total, ROWS, parts), row, u;
+    for (uint32_t ticket = 0; ticket < tickets; ticket++)
+        for (uint64_t r = 0, chunk = move_ticket(tickets, ROWS, parts, ticket); r < ROWS; r++, chunk++) {
             int m = 0;
             if (chunk >= total)
                 continue;
             while (chunk >= start[m + 1])
                 m++;
             for (uint32_t t = 0; t < threads; t++)
-                if (move_unit(&list->move[m], threads, chunk - start[m], t, &row, &u)) {
+                if (move_unit(&list->move[m], threads, (uint32_t)chunk - start[m], t, &row, &u)) {
                     struct move_place place = move_row(&list->move[m], row);
                     char *dst = list->move[m].dst + place.dst + (size_t)u * unit;
                     memcpy(dst, list->move[m].src + place.src + (size_t)u * unit, unit);
@@ -98,7 +98,7 @@ static void every_byte_is_copied_once(void **state)
 {
     (void)state;
     static const size_t rows[] = {1, 2, 6, 16, 24, 48, 72, 160};
-    static const uint32_t threads[] = {8, 32}, blocks[] = {1, 2, 5, 16};
+    static const uint32_t threads[] = {8, 32}, parts[] = {1, 2, 5, 16};
     char *src = aligned_alloc(64, BUFFER), *dst = aligned_alloc(64, BUFFER), *want = aligned_alloc(64, BUFFER);
     unsigned char *seen = malloc(BUFFER), *wanted = malloc(BUFFER);
     assert_true(src && dst && want && seen && wanted);
@@ -114,7 +114,7 @@ static void every_byte_is_copied_once(void **state)
                 job_fill(&jobs[0], n, rows[r], order);
                 job_fill(&jobs[1], few, rows[(r + 3) % CHECK_COUNT(rows)], (order + 1) % 6);
                 for (size_t t = 0; t < CHECK_COUNT(threads); t++)
-                    for (size_t b = 0; b < CHECK_COUNT(blocks); b++) {
+                    for (size_t b = 0; b < CHECK_COUNT(parts); b++) {
                         struct list list = {.n = 0};
                         uint32_t start[MOVES + 1];
                         memset(dst, 0, BUFFER);
@@ -127,7 +127,7 @@ static void every_byte_is_copied_once(void **state)
                         for (int j = 0; j < 2; j++)
                             CHECK_OK(move_split(&jobs[j], threads[t], keep, &list));
                         uint32_t unit = same_unit(&list, threads[t], start);
-                        walk(&list, start, unit, threads[t], blocks[b], dst, seen);
+                        walk(&list, start, unit, threads[t], parts[b], dst, seen);
                         assert_memory_equal(dst, want, BUFFER);
                         assert_memory_equal(seen, wanted, BUFFER);
                     }
@@ -139,23 +139,35 @@ static void every_byte_is_copied_once(void **state)
     free(wanted);
 }
 
-/* Every block of every grid, exhaustively: each chunk is somebody's, once. */
-static void every_chunk_has_one_block(void **state)
+/* Every list, exhaustively: each chunk is of one ticket, and tickets that follow each other go to all parts. */
+static void every_chunk_has_one_ticket(void **state)
 {
     (void)state;
-    for (uint32_t total = 1; total <= 60; total++)
-        for (uint32_t blocks = 1; blocks <= 20; blocks++) {
-            unsigned char seen[60] = {0};
-            uint32_t steps = (total + blocks - 1) / blocks;
-            for (uint32_t b = 0; b < blocks; b++)
-                for (uint32_t step = 0; step < steps + 4; step++) {
-                    uint32_t chunk = move_turn(total, blocks, b, steps, step);
-                    if (chunk < total)
+    for (uint32_t total = 0; total <= 60; total++)
+        for (uint32_t rows = 1; rows <= 5; rows++)
+            for (uint32_t parts = 1; parts <= 20; parts++) {
+                unsigned char seen[60] = {0};
+                uint32_t tickets = move_tickets(total, rows, parts), each = tickets / parts;
+                assert_int_equal(tickets % parts, 0);
+                for (uint32_t ticket = 0; ticket < tickets; ticket++) {
+                    uint64_t first = move_ticket(tickets, rows, parts, ticket);
+                    assert_int_equal(first / rows / each, ticket % parts);
+                    for (uint64_t chunk = first; chunk < first + rows && chunk < total; chunk++)
                         seen[chunk]++;
                 }
-            for (uint32_t c = 0; c < total; c++)
-                assert_int_equal(seen[c], 1);
-        }
+                for (uint32_t c = 0; c < total; c++)
+                    assert_int_equal(seen[c], 1);
+            }
+}
+
+/* As many chunks as 32 bits count: nothing wraps. */
+static void the_longest_list(void **state)
+{
+    (void)state;
+    const uint32_t total = UINT32_MAX, tickets = move_tickets(total, 4, 2);
+    assert_int_equal(tickets, 1u << 30);
+    assert_true(move_ticket(tickets, 4, 2, tickets - 1) == (uint64_t)total + 1 - 4);
+    assert_true(move_ticket(move_tickets(total, 4, 31), 4, 31, move_tickets(total, 4, 31) - 1) >= total);
 }
 
 /* Places are counted in 64 bits: two rows 5 GiB apart, addresses that nobody reads. */
@@ -191,9 +203,8 @@ static void too_many_rows_in_a_slice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_byte_is_copied_once),
-        cmocka_unit_test(every_chunk_has_one_block),
-        cmocka_unit_test(far_rows),
+        cmocka_unit_test(every_byte_is_copied_once), cmocka_unit_test(every_chunk_has_one_ticket),
+        cmocka_unit_test(the_longest_list),          cmocka_unit_test(far_rows),
         cmocka_unit_test(too_many_rows_in_a_slice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
