@@ -37,7 +37,7 @@ _Static_assert((int)MICRO_COLS <= (int)PAD_MAX && (int)MICRO_ROWS <= (int)PAD_MA
 
 /* This file is compiled under several names: attention_cpu_forward_avx2 and so on. */
 #define ATTENTION_CPU_NAMED_(noun, isa) ATTENTION_CPU_JOIN(noun, isa)
-#define ATTENTION_CPU_NAMED(noun)       ATTENTION_CPU_NAMED_(noun, ATTENTION_CPU_ISA)
+#define ATTENTION_CPU_NAMED(noun)       ATTENTION_CPU_NAMED_(noun, SIMD_ISA)
 
 SIMD_INLINE int64_t round_up(int64_t n, int64_t step)
 {

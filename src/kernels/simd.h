@@ -1,12 +1,13 @@
 /* kernels/simd.h -- one float vector of the widest kind this file is compiled for, and 2^x on it.
  *
  * GCC and Clang vector types carry the arithmetic, so the same source gives AVX-512, AVX2, SSE2 and NEON code; only max
- * has no operator. Files that include this are compiled once per instruction set (CMakeLists.txt) and chosen at run
+ * and the square root have no operator. Files that include this are compiled once per instruction set (CMakeLists.txt) and chosen at run
  * time (attention_cpu.c).
  */
 #ifndef SPTUNE_KERNELS_SIMD_H
 #define SPTUNE_KERNELS_SIMD_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -85,6 +86,21 @@ SIMD_INLINE float simd_max_lanes(simd value)
     for (int i = 1; i < SIMD_FLOATS; i++)
         max = value[i] > max ? value[i] : max;
     return max;
+#endif
+}
+
+SIMD_INLINE simd simd_sqrt(simd value)
+{
+#if defined(__AVX512F__)
+    return (simd)_mm512_sqrt_ps((__m512)value);
+#elif defined(__AVX2__)
+    return (simd)_mm256_sqrt_ps((__m256)value);
+#elif defined(__SSE2__)
+    return (simd)_mm_sqrt_ps((__m128)value);
+#else
+    for (int i = 0; i < SIMD_FLOATS; i++)
+        value[i] = sqrtf(value[i]);
+    return value;
 #endif
 }
 
