@@ -1,4 +1,4 @@
-/* base/file.c -- whole files in; whole files out through a temporary file and rename. */
+/* base/file.c -- files in, whole or in parts; whole files out through a temporary file and rename. */
 #include "base/file.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -83,6 +83,44 @@ enum status file_read(const char *path, size_t limit, char **out, size_t *out_le
     return status;
 }
 
+enum status file_open(const char *path, int *out_fd, int64_t *out_bytes)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes is refused, not waited for */
+    if (fd < 0)
+        return fail_errno("read", path, errno);
+    int error = fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;
+    if (error || !S_ISREG(info.st_mode)) {
+        close(fd);
+        return error ? fail_errno("read", path, error)
+                     : WHERE(FAIL(STATUS_USAGE, "not a regular file, so parts of it cannot be read"), "%s", path);
+    }
+    *out_fd = fd;
+    *out_bytes = info.st_size;
+    return STATUS_OK;
+}
+
+enum status file_read_at(int fd, const char *path, int64_t offset, void *bytes, size_t len)
+{
+    char *to = bytes;
+    while (len) {
+        ssize_t got = pread(fd, to, len, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail_errno("read", path, errno);
+        if (got == 0)
+            return HINT(
+                WHERE(FAIL(STATUS_IO, "the file ends at byte %lld, %zu more are expected", (long long)offset, len),
+                      "%s", path),
+                "was it cut while it was in use?");
+        to += got;
+        offset += got;
+        len -= (size_t)got;
+    }
+    return STATUS_OK;
+}
+
 static int write_all(int fd, const char *bytes, size_t len)
 {
     while (len) {
@@ -97,16 +135,27 @@ static int write_all(int fd, const char *bytes, size_t len)
     return 0;
 }
 
-/* Devices and pipes (/dev/stdout, /dev/null) are written in place: a rename would replace them. */
-static enum status write_special(const char *path, const char *bytes, size_t len)
+struct file_sink {
+    int fd;
+    const char *path;
+};
+
+enum status file_put(struct file_sink *sink, const void *bytes, size_t len)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
+    int error = write_all(sink->fd, bytes, len);
+    return error ? fail_errno("write", sink->path, error) : STATUS_OK;
+}
+
+/* Devices and pipes (/dev/stdout, /dev/null) are written in place: a rename would replace them. */
+static enum status write_special(const char *path, file_writer *writer, void *arg)
+{
+    struct file_sink sink = {.fd = open(path, O_WRONLY | O_CLOEXEC), .path = path};
+    if (sink.fd < 0)
         return fail_errno("write", path, errno);
-    int error = write_all(fd, bytes, len);
-    if (close(fd) != 0 && !error)
-        error = errno;
-    return error ? fail_errno("write", path, error) : STATUS_OK;
+    enum status status = writer(arg, &sink);
+    if (close(sink.fd) != 0 && status == STATUS_OK)
+        status = fail_errno("write", path, errno);
+    return status;
 }
 
 /* The directory of `path`, with the slash; "./" when it has none. */
@@ -143,26 +192,27 @@ static int open_temp(const char *dir, char temp[PATH_MAX])
     return -1;
 }
 
-static enum status write_renamed(const char *path, mode_t mode, const char *bytes, size_t len)
+static enum status write_renamed(const char *path, mode_t mode, file_writer *writer, void *arg)
 {
     char dir[PATH_MAX], temp[PATH_MAX];
     if (!dir_of(path, dir))
         return fail_errno("write", path, ENAMETOOLONG);
-    int fd = open_temp(dir, temp);
-    if (fd < 0)
+    struct file_sink sink = {.fd = open_temp(dir, temp), .path = path};
+    if (sink.fd < 0)
         return fail_errno("write", path, errno);
-    int error = write_all(fd, bytes, len);
-    if (!error && mode && fchmod(fd, mode) != 0)
+    enum status status = writer(arg, &sink);
+    int error = 0;
+    if (status == STATUS_OK && mode && fchmod(sink.fd, mode) != 0)
         error = errno;
-    if (!error && fsync(fd) != 0)
+    if (status == STATUS_OK && !error && fsync(sink.fd) != 0)
         error = errno;
-    if (close(fd) != 0 && !error)
+    if (close(sink.fd) != 0 && !error)
         error = errno;
-    if (!error && rename(temp, path) != 0)
+    if (status == STATUS_OK && !error && rename(temp, path) != 0)
         error = errno;
-    if (error) {
+    if (status != STATUS_OK || error) {
         unlink(temp);
-        return fail_errno("write", path, error);
+        return status != STATUS_OK ? status : fail_errno("write", path, error);
     }
     error = sync_dir(dir);
     return error ? fail_errno("write", path, error) : STATUS_OK;
@@ -170,31 +220,48 @@ static enum status write_renamed(const char *path, mode_t mode, const char *byte
 
 /* Nothing is at `path`, or a link that leads to nothing yet: then that is made. A loop of links is not ENOENT, so this
  * ends. */
-static enum status write_new(const char *path, const char *bytes, size_t len)
+static enum status write_new(const char *path, file_writer *writer, void *arg)
 {
     char dir[PATH_MAX] = "", link[PATH_MAX], target[PATH_MAX];
     ssize_t size = readlink(path, link, sizeof link - 1);
     if (size < 0)
-        return write_renamed(path, 0, bytes, len);
+        return write_renamed(path, 0, writer, arg);
     link[size] = '\0';
     if ((link[0] != '/' && !dir_of(path, dir)) || !text_print(target, sizeof target, "%s%s", dir, link))
         return fail_errno("write", path, ENAMETOOLONG);
-    return file_write(target, bytes, len);
+    return file_write_by(target, writer, arg);
 }
 
-enum status file_write(const char *path, const char *bytes, size_t len)
+enum status file_write_by(const char *path, file_writer *writer, void *arg)
 {
     char target[PATH_MAX];
     struct stat info;
     if (stat(path, &info) != 0)
-        return errno == ENOENT ? write_new(path, bytes, len) : fail_errno("write", path, errno);
+        return errno == ENOENT ? write_new(path, writer, arg) : fail_errno("write", path, errno);
     if (S_ISDIR(info.st_mode))
         return fail_errno("write", path, EISDIR);
     if (!S_ISREG(info.st_mode))
-        return write_special(path, bytes, len);
+        return write_special(path, writer, arg);
     if (!realpath(path, target)) /* through a link: the file changes, the link stays */
         return fail_errno("write", path, errno);
-    return write_renamed(target, info.st_mode & 07777, bytes, len);
+    return write_renamed(target, info.st_mode & 07777, writer, arg);
+}
+
+struct whole {
+    const char *bytes;
+    size_t len;
+};
+
+static enum status write_whole(void *arg, struct file_sink *sink)
+{
+    const struct whole *whole = arg;
+    return file_put(sink, whole->bytes, whole->len);
+}
+
+enum status file_write(const char *path, const char *bytes, size_t len)
+{
+    struct whole whole = {bytes, len};
+    return file_write_by(path, write_whole, &whole);
 }
 
 enum status file_make_dirs(const char *path)

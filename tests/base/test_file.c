@@ -172,6 +172,49 @@ static void directories_are_made(void **state)
     CHECK_OK(file_make_dirs("/"));
 }
 
+static enum status write_parts(void *arg, struct file_sink *sink)
+{
+    const int *parts = arg;
+    for (int i = 0; i < *parts; i++)
+        TRY(file_put(sink, "abc", i < 2 ? 3 : 0));
+    return *parts > 3 ? FAIL(STATUS_NODATA, "no more parts") : STATUS_OK;
+}
+
+static void parts_become_a_file_or_leave_the_old_one(void **state)
+{
+    (void)state;
+    char path[1024];
+    int parts = 3;
+    snprintf(path, sizeof path, "%s", temp_path(&temp, "parts"));
+    CHECK_OK(file_write_by(path, write_parts, &parts));
+    expect_content(path, "abcabc");
+    parts = 4; /* the writer fails after it has written */
+    CHECK_FAILS(STATUS_NODATA, "no more parts", file_write_by(path, write_parts, &parts));
+    expect_content(path, "abcabc");
+    assert_int_equal(temp_count(temp.dir), 1);
+}
+
+static void parts_of_a_file_are_read(void **state)
+{
+    (void)state;
+    char path[1024], bytes[4] = "";
+    int fd = -1;
+    int64_t size = 0;
+    temp_put(&temp, "in", "0123456789");
+    snprintf(path, sizeof path, "%s", temp_path(&temp, "in"));
+    CHECK_OK(file_open(path, &fd, &size));
+    assert_int_equal(size, 10);
+    CHECK_OK(file_read_at(fd, path, 7, bytes, 3));
+    assert_string_equal(bytes, "789");
+    assert_int_equal(truncate(path, 8), 0);
+    CHECK_FAILS(STATUS_IO, "ends at byte 8, 2 more", file_read_at(fd, path, 7, bytes, 3));
+    close(fd);
+    CHECK_FAILS(STATUS_USAGE, "No such file", file_open(temp_path(&temp, "none"), &fd, &size));
+    CHECK_FAILS(STATUS_USAGE, "Is a directory", file_open(temp.dir, &fd, &size));
+    assert_int_equal(mkfifo(temp_path(&temp, "pipe"), 0600), 0);
+    CHECK_FAILS(STATUS_USAGE, "not a regular file", file_open(temp_path(&temp, "pipe"), &fd, &size));
+}
+
 static void hashes_are_sha256(void **state)
 {
     (void)state;
@@ -224,6 +267,8 @@ int main(void)
         IN_TEMP(a_full_disk_keeps_the_old_file),
         IN_TEMP(links_and_modes_stay),
         IN_TEMP(directories_are_made),
+        IN_TEMP(parts_become_a_file_or_leave_the_old_one),
+        IN_TEMP(parts_of_a_file_are_read),
         cmocka_unit_test(hashes_are_sha256),
         cmocka_unit_test(the_data_directory_follows_xdg),
         IN_TEMP(dash_is_stdin),
