@@ -110,10 +110,10 @@ enum status file_read_at(int fd, const char *path, int64_t offset, void *bytes, 
         if (got < 0)
             return fail_errno("read", path, errno);
         if (got == 0)
-            return HINT(
-                WHERE(FAIL(STATUS_IO, "the file ends at byte %lld, %zu more are expected", (long long)offset, len),
-                      "%s", path),
-                "was it cut while it was in use?");
+            return HINT(WHERE(FAIL(STATUS_IO, "the file has nothing from byte %lld on, %zu bytes are expected",
+                                   (long long)offset, len),
+                              "%s", path),
+                        "was it cut while it was in use?");
         to += got;
         offset += got;
         len -= (size_t)got;

@@ -207,7 +207,7 @@ static void parts_of_a_file_are_read(void **state)
     CHECK_OK(file_read_at(fd, path, 7, bytes, 3));
     assert_string_equal(bytes, "789");
     assert_int_equal(truncate(path, 8), 0);
-    CHECK_FAILS(STATUS_IO, "ends at byte 8, 2 more", file_read_at(fd, path, 7, bytes, 3));
+    CHECK_FAILS(STATUS_IO, "nothing from byte 8 on, 2 bytes", file_read_at(fd, path, 7, bytes, 3));
     close(fd);
     CHECK_FAILS(STATUS_USAGE, "No such file", file_open(temp_path(&temp, "none"), &fd, &size));
     CHECK_FAILS(STATUS_USAGE, "Is a directory", file_open(temp.dir, &fd, &size));
