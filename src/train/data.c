@@ -92,17 +92,15 @@ static enum status count_steps(struct data *data)
     return mem_mul(data->steps_per_epoch, o->epochs, "steps", &data->steps);
 }
 
-static enum status copy_options(const struct data_options *from, struct data_options *to)
+static enum status copy_options(const struct data_options *from, struct data *data)
 {
     size_t bytes = (size_t)from->n_seqs * sizeof *from->seqs;
-    int64_t *seqs = malloc(bytes);
-    char *path = strdup(from->path);
-    *to = *from;
-    to->path = path;
-    to->seqs = seqs;
-    if (!seqs || !path)
+    data->o = *from;
+    data->o.path = data->path = strdup(from->path);
+    data->o.seqs = data->seqs = malloc(bytes);
+    if (!data->seqs || !data->path)
         return FAIL(STATUS_NOMEM, "no memory for the options of data");
-    memcpy(seqs, from->seqs, bytes);
+    memcpy(data->seqs, from->seqs, bytes);
     return STATUS_OK;
 }
 
@@ -124,7 +122,7 @@ enum status data_open(const struct data_options *options, struct data **out)
     if (!data)
         return FAIL(STATUS_NOMEM, "no memory for data");
     data->fd = -1;
-    TRY_OUT(copy_options(options, &data->o));
+    TRY_OUT(copy_options(options, data));
     for (int i = 0; i < options->n_seqs; i++)
         data->stride = options->seqs[i] > data->stride ? options->seqs[i] : data->stride;
     TRY_OUT(file_open(data->o.path, &data->fd, &bytes));
@@ -148,8 +146,8 @@ void data_close(struct data *data)
     free(data->labels);
     free(data->tokens_of_row);
     free(data->raw);
-    free((void *)(uintptr_t)data->o.seqs);
-    free((void *)(uintptr_t)data->o.path);
+    free(data->seqs);
+    free(data->path);
     free(data);
 }
 

@@ -5,7 +5,9 @@
 #include "train/data.h"
 
 struct data {
-    struct data_options o; /* path and seqs are our own copies */
+    struct data_options o; /* path and seqs are the two below */
+    char *path;
+    int64_t *seqs;
     int fd;
     int64_t tokens;  /* of the file */
     int64_t stride;  /* tokens of a window: the longest row */

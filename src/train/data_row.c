@@ -136,7 +136,7 @@ static void put_row(const struct data *data, const struct data_row *row, const s
 enum status data_read(struct data *data, int64_t step, int micro, int group, const struct data_ranges *ranges,
                       struct data_batch *out)
 {
-    struct data_row row;
+    struct data_row row = {0};
     int64_t local = 0;
     if (step < 0 || step >= data->steps)
         return WHERE(FAIL(STATUS_NODATA, "step %lld is asked for, the data lasts for %lld", (long long)step,
