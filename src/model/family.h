@@ -23,6 +23,7 @@ struct model_family {
     const char *architecture;      /* architectures[0] where model_type is missing; NULL: never without model_type */
     const char *alias[ROLE_COUNT]; /* the family's own name of a role, NULL: the usual one only */
     bool tied;                     /* tie_word_embeddings when absent */
+    bool decoder;                  /* its layers compute what those of Llama do (sp/block.h) */
     int64_t kv_heads;              /* num_key_value_heads when absent; 0: as many as heads */
     int64_t head_dim;              /* head_dim when absent; 0: hidden / heads */
     int64_t defaults[ROLE_COUNT];  /* for text_config only; 0: required there too */

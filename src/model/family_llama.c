@@ -86,11 +86,13 @@ static enum status read_cohere2(struct reader *r)
 const struct model_family family_llama[] = {
     {.type = "llama",
      .architecture = "LlamaForCausalLM",
+     .decoder = true,
      .defaults = {[ROLE_LAYERS] = 32, [ROLE_HIDDEN] = 4096, [ROLE_HEADS] = 32, [ROLE_FFN] = 11008},
      .default_vocab = 32000,
      .read = read_llama},
     {.type = "mistral",
      .architecture = "MistralForCausalLM",
+     .decoder = true,
      .kv_heads = 8,
      .defaults = {[ROLE_LAYERS] = 32, [ROLE_HIDDEN] = 4096, [ROLE_HEADS] = 32, [ROLE_FFN] = 14336},
      .default_vocab = 32000,

@@ -38,11 +38,12 @@ static enum status read_qwen3(struct reader *r)
     .defaults = {[ROLE_LAYERS] = 32, [ROLE_HIDDEN] = 4096, [ROLE_HEADS] = 32, [ROLE_FFN] = 22016}
 
 const struct model_family family_qwen[] = {
-    {.type = "qwen2", .architecture = "Qwen2ForCausalLM", QWEN2_DEFAULTS, .read = read_qwen2},
+    {.type = "qwen2", .architecture = "Qwen2ForCausalLM", .decoder = true, QWEN2_DEFAULTS, .read = read_qwen2},
     {.type = "qwen2_vl_text", QWEN2_DEFAULTS, .read = read_qwen2},
     {.type = "qwen2_5_vl_text", QWEN2_DEFAULTS, .read = read_qwen2},
     {.type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
+     .decoder = true,
      .kv_heads = 32,
      .head_dim = 128,
      .defaults = {[ROLE_LAYERS] = 32, [ROLE_HIDDEN] = 4096, [ROLE_HEADS] = 32, [ROLE_FFN] = 22016},

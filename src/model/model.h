@@ -20,6 +20,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* RoPE: frequency i of a head is theta^(-2i/head_dim), scaled as Llama 3.1 does where original > 0: wavelengths beyond
+ * original/low divided by factor, a ramp up to original/high. original 0: all divided by factor. */
+struct model_rope {
+    double theta, factor;
+    double low, high, original;
+};
+
 struct model {
     char name[128]; /* as asked for: shipped name, file's directory or hub id */
     char type[48];  /* model_type */
@@ -40,6 +47,9 @@ struct model {
     int experts, experts_per_token; /* 0 for dense */
     int64_t max_positions;
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
+    double norm_eps;        /* of the RMS norms */
+    struct model_rope rope;
+    char unlike[96];        /* why its layers are not those of sp/block.h, "" when they are */
     int64_t params;           /* all */
     int64_t params_layer;     /* one (largest) transformer layer: the unit ZeRO-3 gathers */
     int64_t params_embedding; /* embedding table (= lm_head when tied) */

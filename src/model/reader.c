@@ -170,6 +170,7 @@ enum status reader_run(const json_t *object, const char *where, struct model *mo
         TRY(open_wrapper(&r));
     TRY(refuse_unmodelled(&r));
     TRY(r.family->read(&r));
+    TRY(reader_decoder(&r));
     enum status status = count_finish(&r.counts, &read);
     if (status != STATUS_OK)
         return WHERE(status, "%s", where);

@@ -51,6 +51,9 @@ enum status reader_no_window(struct reader *reader);
 /* The common case: one dense MLP of `norms` norms around it, and `attention_bias`, `mlp_bias` if present. */
 enum status reader_biases(struct reader *reader);
 
+/* norm_eps, rope and `unlike`; after everything else. */
+enum status reader_decoder(struct reader *reader);
+
 /* Experts and experts per token, under the family's names for the former. */
 enum status reader_experts(struct reader *reader, const char *key, const char *other);
 

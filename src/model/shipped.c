@@ -42,6 +42,7 @@ static const struct {
     const char *name, *config;
 } shipped[] = {
     /*                             type    L   hidden  Hq   Hkv   ffn    vocab  positions */
+    {"toy",                 CONFIG("llama",  4,   128,   4,  2,   384,    256,   4096, HEAD(32) TIED)},
     {"llama-2-7b",          CONFIG("llama", 32,  4096,  32, 32, 11008,  32000,   4096, PLAIN)},
     {"llama-2-13b",         CONFIG("llama", 40,  5120,  40, 40, 13824,  32000,   4096, PLAIN)},
     {"llama-2-70b",         CONFIG("llama", 80,  8192,  64,  8, 28672,  32000,   4096, PLAIN)},

@@ -1,0 +1,286 @@
+/* cli/train_options.c -- what `train` was asked, read from its options; a recommendation's plan. */
+#include "cli/train_options.h"
+
+#include "base/log.h"
+#include "base/units.h"
+#include "comm/window.h"
+#include "kernels/attention.h"
+#include "sp/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct opt train_options[] = {
+    {"model", 0, OPT_VALUE, "CONFIG", "config.json, its directory, a shipped name or a cached hub id [toy]"},
+    {"data", 0, OPT_VALUE, "FILE", "what to train on [this project's sources]"},
+    {"tokens", 0, OPT_VALUE, "FORM", "what FILE holds: bytes, u16 or u32 token ids [by its name, else bytes]"},
+    {"separator", 0, OPT_VALUE, "TOKENS",
+     "pack documents that end with it: \"\\n\\n\", or ids with commas [not packed]"},
+    {"plan", 0, OPT_VALUE, "FILE", "a recommendation.json of tune, for the options below"},
+    {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses [ulysses]"},
+    {"sp", 0, OPT_VALUE, "P", "ranks that share a sequence [1; with no size given and no model 2]"},
+    {"dp-shard", 0, OPT_VALUE, "D", "sp groups that shard parameters with each other [the ranks that remain]"},
+    {"dp-replicate", 0, OPT_VALUE, "R", "copies of the sharded parameters [1]"},
+    {"zero", 0, OPT_VALUE, "STAGE", "what ZeRO shards: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too [3]"},
+    {"seq", 0, OPT_VALUE, "LIST", "tokens of a sequence; of several one is drawn for each step [256; of a model 4096]"},
+    {"micro-batch", 0, OPT_VALUE, "B", "sequences of an sp group at a time [1; of toy 8]"},
+    {"accumulate", 0, OPT_VALUE, "A", "micro-steps of an optimizer step [1]"},
+    {"checkpointing", 0, OPT_VALUE, "WORD", "none or full: layers run again in backward [full]"},
+    {"loss", 0, OPT_VALUE, "WORD", "plain, or tiled: a tile of logits at a time [tiled]"},
+    {"exchange", 0, OPT_VALUE, "NAME",
+     "`bench exchange --exchange list` names them [direct where it works, else packed; push]"},
+    {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn]"},
+    {"dtype", 0, OPT_VALUE, "TYPE", "of weights and activations [fp32 on CPUs, bf16 on GPUs]"},
+    {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]"},
+    {"epochs", 0, OPT_VALUE, "N", "times through the data at most [1000]"},
+    {"lr", 0, OPT_VALUE, "RATE", "after warm-up, then a cosine to a tenth of it [3e-3; of a model 3e-4]"},
+    {"warmup", 0, OPT_VALUE, "N", "steps [a tenth]"},
+    {"clip", 0, OPT_VALUE, "NORM", "of the gradient; 0: none [1]"},
+    {"decay", 0, OPT_VALUE, "RATE", "of matrices, per step times the rate [0.1]"},
+    {"eval-every", 0, OPT_VALUE, "N", "loss on rows that are not trained on, each N steps [never]"},
+    {"loss-norm", 0, OPT_VALUE, "WORD",
+     "tokens, or group: a mean for each group, as HF Trainer's recipe gives [tokens]"},
+    {"from", 0, OPT_VALUE, "FILE", "initial weights: safetensors with HuggingFace's names, or their directory [drawn]"},
+    {"save", 0, OPT_VALUE, "DIR", "checkpoints: the last step's, and with --every more"},
+    {"every", 0, OPT_VALUE, "N", "steps between checkpoints [none]"},
+    {"resume", 0, OPT_FLAG, NULL, "go on from the last checkpoint in --save DIR"},
+    {"verify", 0, OPT_FLAG, NULL, "are loss and gradients those of the unsharded run? nothing is trained"},
+    {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
+    {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
+    {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
+    {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
+    {"jsonl", 0, OPT_FLAG, NULL, "one JSON row per step, as it ends"},
+    {0},
+};
+
+static enum status real(const struct cli *cli, const char *name, double fallback, double *out)
+{
+    const char *text = opt_value(&cli->opts, name);
+    char *end;
+    *out = fallback;
+    if (text == NULL)
+        return STATUS_OK;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0 && value < 1e6))
+        return HINT(FAIL(STATUS_USAGE, "--%s is '%s'", name, text), "a number from 0 on, such as 3e-4");
+    *out = value;
+    return STATUS_OK;
+}
+
+static enum status read_seqs(const struct cli *cli, int64_t fallback, struct trainer_options *o)
+{
+    const char *text = opt_value(&cli->opts, "seq");
+    int64_t *values = NULL;
+    int n = 0;
+    o->n_seqs = 1;
+    o->seqs[0] = fallback;
+    if (text == NULL)
+        return STATUS_OK;
+    TRY(units_parse_list(text, "--seq", 1, (int64_t)1 << 40, &values, &n));
+    n = opt_drop_repeats(values, n);
+    if (n > TRAINER_SEQS) {
+        free(values);
+        return FAIL(STATUS_USAGE, "--seq: %d lengths; at most %d", n, TRAINER_SEQS);
+    }
+    memcpy(o->seqs, values, (size_t)n * sizeof *values);
+    o->n_seqs = n;
+    free(values);
+    return STATUS_OK;
+}
+
+static enum status path_of(const struct cli *cli, const char *name, char out[TRAINER_PATH])
+{
+    const char *path = opt_value(&cli->opts, name);
+    path = path != NULL ? path : "";
+    if (strlen(path) >= TRAINER_PATH)
+        return FAIL(STATUS_USAGE, "--%s: a path of %zu bytes; at most %d", name, strlen(path), TRAINER_PATH - 1);
+    text_print(out, TRAINER_PATH, "%s", path);
+    return STATUS_OK;
+}
+
+static enum status read_data(const struct cli *cli, struct trainer_options *o)
+{
+    const char *path = opt_value(&cli->opts, "data");
+    const char *form = opt_value(&cli->opts, "tokens"), *separator = opt_value(&cli->opts, "separator");
+    TRY(path_of(cli, "data", o->data));
+    TRY(data_form_parse(form != NULL ? form : "auto", "--tokens", path != NULL ? path : "", &o->form));
+    return separator != NULL ? data_separator_parse(separator, "--separator", o->form, &o->separator) : STATUS_OK;
+}
+
+/* What the loop needs; sizes come later. */
+static enum status read_schedule(const struct cli *cli, bool toy, struct run_options *out)
+{
+    struct trainer_options *o = &out->trainer;
+    const struct opt_set *opts = &cli->opts;
+    TRY(opt_count(opts, "steps", 1, INT64_C(1) << 40, toy ? 100 : 20, &o->steps));
+    TRY(opt_count(opts, "epochs", 1, 1000000, 1000, &o->epochs));
+    TRY(real(cli, "lr", toy ? 3e-3 : 3e-4, &o->lr));
+    TRY(opt_count(opts, "warmup", 0, INT64_C(1) << 40, o->steps / 10, &o->warmup));
+    TRY(real(cli, "clip", 1, &o->clip));
+    TRY(real(cli, "decay", 0.1, &o->decay));
+    TRY(opt_count(opts, "eval-every", 1, INT64_C(1) << 40, 0, &out->eval_every));
+    TRY(opt_count(opts, "every", 1, INT64_C(1) << 40, 0, &out->save_every));
+    if ((out->save_every > 0 || opt_given(opts, "resume")) && opt_value(opts, "save") == NULL)
+        return HINT(FAIL(STATUS_USAGE, "--%s without --save", out->save_every > 0 ? "every" : "resume"),
+                    "--save DIR names where");
+    TRY(path_of(cli, "save", o->save));
+    TRY(path_of(cli, "from", o->from));
+    o->resume = opt_given(opts, "resume");
+    if (opt_value(opts, "loss-norm") != NULL)
+        TRY(loss_norm_parse(opt_value(opts, "loss-norm"), "--loss-norm", &o->norm));
+    out->eval_steps = 4;
+    o->min_lr = o->lr / 10;
+    o->beta1 = 0.9;
+    o->beta2 = 0.95;
+    o->eps = 1e-8;
+    o->seed = cli->seed;
+    out->verify = opt_given(opts, "verify");
+    return STATUS_OK;
+}
+
+/* plan.text of sptune.recommendation/1. */
+static enum status plan_of_file(const char *path, struct plan *out)
+{
+    json_t *document = NULL;
+    TRY(json_read(path, &document));
+    const char *text = json_string_value(json_object_get(json_object_get(document, "plan"), "text"));
+    enum status status = text != NULL ? plan_parse(text, out)
+                                      : HINT(FAIL(STATUS_USAGE, "%s has no plan", path),
+                                             "a recommendation.json that `sptune tune` wrote");
+    json_decref(document);
+    return status == STATUS_OK ? status : WHERE(status, "--plan %s", path);
+}
+
+static enum status word(const struct cli *cli, const char *name, const char *const *words, int n, int fallback,
+                        int *out)
+{
+    return opt_word(&cli->opts, name, words, n, fallback, out);
+}
+
+static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
+{
+    static const char *const checkpointing[] = {"none", "full"}, *const loss[] = {"plain", "tiled"},
+                             *const methods[] = {"ulysses"};
+    const struct opt_set *opts = &cli->opts;
+    const char *file = opt_value(opts, "plan");
+    int64_t zero, batch, accumulate;
+    int picked;
+    plan_default(plan);
+    plan->checkpointing = PLAN_CHECKPOINTING_FULL;
+    plan->loss = PLAN_LOSS_TILED;
+    plan->micro_batch = toy ? 8 : 1;
+    if (file != NULL)
+        TRY(plan_of_file(file, plan));
+    TRY(word(cli, "method", methods, 1, 0, &picked));
+    TRY(word(cli, "checkpointing", checkpointing, 2, plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 0 : 1, &picked));
+    plan->checkpointing = picked == 0 ? PLAN_CHECKPOINTING_NONE : PLAN_CHECKPOINTING_FULL;
+    TRY(word(cli, "loss", loss, 2, plan->loss == PLAN_LOSS_PLAIN ? 0 : 1, &picked));
+    plan->loss = picked == 0 ? PLAN_LOSS_PLAIN : PLAN_LOSS_TILED;
+    TRY(opt_count(opts, "zero", 0, 3, plan->zero_stage, &zero));
+    TRY(opt_count(opts, "micro-batch", 1, 1 << 20, plan->micro_batch, &batch));
+    TRY(opt_count(opts, "accumulate", 1, 1 << 20, plan->accumulate, &accumulate));
+    plan->zero_stage = (int)zero;
+    plan->micro_batch = batch;
+    plan->accumulate = accumulate;
+    return STATUS_OK;
+}
+
+enum status train_options_read(struct cli *cli, struct run_options *out)
+{
+    const char *model = opt_value(&cli->opts, "model");
+    bool toy = model == NULL;
+    struct trainer_options *o = &out->trainer;
+    TRY(model_load(toy ? "toy" : model, &o->model));
+    TRY(read_data(cli, o));
+    TRY(read_schedule(cli, toy, out));
+    TRY(read_plan(cli, toy, &o->plan));
+    return read_seqs(cli, toy ? 256 : 4096, o);
+}
+
+/* Sizes: what was asked, else the plan's, else what remains. */
+static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
+{
+    const struct opt_set *opts = &cli->opts;
+    bool any = opt_given(opts, "sp") || opt_given(opts, "dp-shard") || opt_given(opts, "dp-replicate"),
+         file = opt_given(opts, "plan");
+    int64_t sp = file ? plan->sp : !any && !opt_given(opts, "model") && ranks % 2 == 0 ? 2 : 1, replicate, shard;
+    TRY(opt_count(opts, "sp", 1, ranks, sp, &sp));
+    TRY(opt_count(opts, "dp-replicate", 1, ranks, file ? plan->dp_replicate : 1, &replicate));
+    if (ranks % (sp * replicate) != 0)
+        return HINT(FAIL(STATUS_USAGE, "sp %lld x dp_replicate %lld does not divide %d ranks", (long long)sp,
+                         (long long)replicate, ranks),
+                    "their product has to be a divisor of the ranks");
+    TRY(opt_count(opts, "dp-shard", 1, ranks, ranks / (sp * replicate), &shard));
+    if (sp * replicate * shard != ranks)
+        return HINT(FAIL(STATUS_USAGE, "sp %lld x dp_shard %lld x dp_replicate %lld are %lld ranks, not %d",
+                         (long long)sp, (long long)shard, (long long)replicate, (long long)(sp * shard * replicate),
+                         ranks),
+                    "dp_shard %lld, or --ranks %lld", (long long)(ranks / (sp * replicate)),
+                    (long long)(sp * shard * replicate));
+    if (!opt_given(opts, "dp-shard") && ranks > sp * replicate)
+        log_info("dp_shard %lld: the ranks that sp and dp_replicate leave", (long long)shard);
+    plan->sp = (int)sp;
+    plan->dp_shard = (int)shard;
+    plan->dp_replicate = (int)replicate;
+    plan->tp = 1;
+    plan->order_n = 0;
+    return STATUS_OK;
+}
+
+static enum status kernel(const struct cli *cli, enum dev_kind device, struct plan *plan)
+{
+    const char *name = opt_value(&cli->opts, "attention");
+    if (name == NULL)
+        name = device == DEV_CPU ? "cpu" : "cudnn";
+    if (attention_find(name) == NULL) {
+        const char *names[16];
+        int n = 0;
+        while (attentions[n] != NULL && n < 16) {
+            names[n] = attentions[n]->name;
+            n++;
+        }
+        return opt_unknown("--attention", name, names, (size_t)n);
+    }
+    text_print(plan->attention, sizeof plan->attention, "%s", name);
+    return STATUS_OK;
+}
+
+enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device, struct run_options *out)
+{
+    static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
+    static const enum dtype types[] = {DTYPE_FP32, DTYPE_BF16, DTYPE_FP16};
+    struct trainer_options *o = &out->trainer;
+    struct problem problem;
+    int picked;
+    TRY(sizes(cli, ranks, &o->plan));
+    TRY(kernel(cli, device, &o->plan));
+    TRY(word(cli, "dtype", dtypes, 3, device == DEV_CPU ? 0 : 1, &picked));
+    o->dtype = types[picked];
+    const char *exchange = opt_value(&cli->opts, "exchange");
+    text_print(o->plan.exchange, sizeof o->plan.exchange, "%s",
+               exchange != NULL    ? exchange
+               : device == DEV_CPU ? "packed"
+                                   : "push");
+    for (int i = 0; i < o->n_seqs; i++) {
+        problem_from_model(&o->model, o->seqs[i], ranks, &problem);
+        problem.batch = o->plan.micro_batch;
+        problem.dtype = o->dtype;
+        struct verdict verdict = plan_check(&problem, &o->plan, device);
+        if (!verdict_ok(&verdict))
+            return FAIL(STATUS_USAGE, "%s", verdict.why);
+    }
+    return STATUS_OK;
+}
+
+enum status train_options_finish(struct ranks *ranks, struct run_options *options)
+{
+    struct plan *plan = &options->trainer.plan;
+    if (opt_given(&ranks->cli->opts, "exchange") || strcmp(plan->exchange, "packed") != 0)
+        return STATUS_OK;
+    struct verdict verdict = window_verdict(ranks->env.world);
+    if (verdict_ok(&verdict))
+        text_print(plan->exchange, sizeof plan->exchange, "%s", "direct");
+    else
+        log_info("exchange packed: %s", verdict.why);
+    return STATUS_OK;
+}

@@ -1,0 +1,20 @@
+/* cli/train_options.h -- what `train` was asked, read from its options. */
+#ifndef SPTUNE_CLI_TRAIN_OPTIONS_H
+#define SPTUNE_CLI_TRAIN_OPTIONS_H
+
+#include "cli/cli.h"
+#include "cli/ranks.h"
+#include "train/run.h"
+
+extern const struct opt train_options[];
+
+/* Everything that does not depend on the number of ranks. */
+enum status train_options_read(struct cli *cli, struct run_options *out);
+/* The plan on `ranks` ranks: sizes that were not given, exchange and attention of the device. */
+enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device, struct run_options *out);
+/* On rank 0, where the ranks are: what only they can tell (which exchange works). */
+enum status train_options_finish(struct ranks *ranks, struct run_options *options);
+/* Mode "train" of the serve loop. */
+enum status train_serve(struct bench_env *env, const void *data, size_t bytes);
+
+#endif

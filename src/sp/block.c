@@ -1,0 +1,382 @@
+/* sp/block.c -- a transformer block: norms, projections, RoPE and MLP around an exec.
+ *
+ * What a forward keeps of each of R rows: x' (hidden), 1/rms of both norms, gate and up (2 ffn), q and k before their norms where there are
+ * such. Normalised rows are made again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept.
+ *
+ * FLOPs of a row: 2 * (weights of the block) forward, twice that backward; everything else but attention is passes over memory.
+ */
+#include "sp/block.h"
+
+#include "base/mem.h"
+#include "base/range.h"
+#include "kernels/gemm.h"
+#include "kernels/nn.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct block {
+    struct block_shape shape;
+    int64_t rows;
+    struct dev *dev;
+    int64_t bytes;
+    void *h;       /* [rows][hidden] normalised rows */
+    void *d_h;     /* [rows][hidden] their gradient */
+    void *a;       /* [rows][ffn] silu(gate) * up; then its gradient */
+    void *act;     /* [rows][ffn] the same once more, for the gradient of down */
+    float *rstd;   /* [rows * heads] of norms that nobody asks for again */
+    void *scratch; /* of products and norms, one after the other */
+    size_t scratch_bytes;
+};
+
+struct block_kept {
+    struct dev *dev;
+    int64_t bytes;
+    void *x2;               /* [rows][hidden] between attention and MLP */
+    float *rstd, *rstd2;    /* [rows] */
+    void *gate, *up;        /* [rows][ffn] */
+    void *q, *k;            /* before their norms; NULL without */
+    float *q_rstd, *k_rstd; /* [rows * heads], [rows * kv_heads] */
+};
+
+bool block_tensor_shape(const struct block_shape *s, enum block_tensor tensor, int64_t *rows, int64_t *cols)
+{
+    int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim;
+    const struct {
+        bool there;
+        int64_t rows, cols;
+    } table[BLOCK_TENSORS] = {
+        [BLOCK_NORM] = {true, 1, s->hidden},
+        [BLOCK_Q] = {true, q, s->hidden},
+        [BLOCK_K] = {true, kv, s->hidden},
+        [BLOCK_V] = {true, kv, s->hidden},
+        [BLOCK_Q_BIAS] = {s->qkv_bias, 1, q},
+        [BLOCK_K_BIAS] = {s->qkv_bias, 1, kv},
+        [BLOCK_V_BIAS] = {s->qkv_bias, 1, kv},
+        [BLOCK_Q_NORM] = {s->qk_norm, 1, s->head_dim},
+        [BLOCK_K_NORM] = {s->qk_norm, 1, s->head_dim},
+        [BLOCK_O] = {true, s->hidden, q},
+        [BLOCK_MLP_NORM] = {true, 1, s->hidden},
+        [BLOCK_GATE] = {true, s->ffn, s->hidden},
+        [BLOCK_UP] = {true, s->ffn, s->hidden},
+        [BLOCK_DOWN] = {true, s->hidden, s->ffn},
+    };
+    *rows = table[tensor].rows;
+    *cols = table[tensor].cols;
+    return table[tensor].there;
+}
+
+const char *block_tensor_name(enum block_tensor tensor)
+{
+#define TEXT(name, text) text,
+    static const char *const names[] = {BLOCK_TENSOR_LIST(TEXT)};
+#undef TEXT
+    return names[tensor];
+}
+
+/* ---- life ---- */
+
+static enum status room(struct dev *dev, int64_t elems, int64_t elem_bytes, const char *what, int64_t *bytes, void *out)
+{
+    void *memory = NULL;
+    TRY(dev_alloc(dev, (size_t)(elems * elem_bytes), what, &memory));
+    *bytes += elems * elem_bytes;
+    memcpy(out, &memory, sizeof memory);
+    return STATUS_OK;
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The products of a block, with the operands either way round. */
+static size_t product_bytes(const struct block_shape *s, int64_t rows, enum dev_kind dev)
+{
+    size_t bytes = 0;
+    for (int t = 0; t < BLOCK_TENSORS; t++) {
+        int64_t out, in;
+        if (!block_tensor_shape(s, (enum block_tensor)t, &out, &in) || out == 1)
+            continue;
+        struct gemm_shape forward = {.m = rows, .n = out, .k = in, .dtype = s->dtype, .trans_b = true, .narrow = true};
+        struct gemm_shape to_rows = {.m = rows, .n = in, .k = out, .dtype = s->dtype, .add = true, .narrow = true};
+        struct gemm_shape to_weights = {.m = out, .n = in, .k = rows, .dtype = s->dtype, .trans_a = true, .add = true};
+        bytes = most(bytes, most(gemm_workspace(dev, &forward),
+                                 most(gemm_workspace(dev, &to_rows), gemm_workspace(dev, &to_weights))));
+    }
+    return bytes;
+}
+
+static enum status scratch_alloc(struct block *block)
+{
+    const struct block_shape *s = &block->shape;
+    enum dev_kind kind = dev_kind_of(block->dev);
+    int threads = dev_threads(block->dev);
+    block->scratch_bytes = product_bytes(s, block->rows, kind);
+    block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->rows, s->hidden, threads));
+    block->scratch_bytes =
+        most(block->scratch_bytes, nn_norm_scratch(kind, block->rows * s->heads, s->head_dim, threads));
+    int64_t elem = dtype_bytes(s->dtype);
+    TRY(room(block->dev, block->rows * s->hidden, elem, "normalised rows", &block->bytes, &block->h));
+    TRY(room(block->dev, block->rows * s->hidden, elem, "their gradient", &block->bytes, &block->d_h));
+    TRY(room(block->dev, block->rows * s->ffn, elem, "the MLP's activations", &block->bytes, &block->a));
+    TRY(room(block->dev, block->rows * s->ffn, elem, "their gradient", &block->bytes, &block->act));
+    TRY(room(block->dev, block->rows * s->heads, 4, "statistics of norms", &block->bytes, &block->rstd));
+    return room(block->dev, (int64_t)block->scratch_bytes, 1, "workspace of a block", &block->bytes, &block->scratch);
+}
+
+enum status block_create(const struct block_shape *shape, int64_t rows, struct dev *dev, struct block **out)
+{
+    struct block *block = NULL;
+    TRY(mem_alloc(sizeof *block, "a block", (void **)&block));
+    block->shape = *shape;
+    block->rows = rows;
+    block->dev = dev;
+    enum status status = scratch_alloc(block);
+    if (status != STATUS_OK) {
+        block_destroy(block);
+        return status;
+    }
+    *out = block;
+    return STATUS_OK;
+}
+
+void block_destroy(struct block *block)
+{
+    if (block == NULL)
+        return;
+    dev_free(block->dev, block->h);
+    dev_free(block->dev, block->d_h);
+    dev_free(block->dev, block->a);
+    dev_free(block->dev, block->act);
+    dev_free(block->dev, block->rstd);
+    dev_free(block->dev, block->scratch);
+    free(block);
+}
+
+static enum status kept_alloc(const struct block *block, struct block_kept *kept)
+{
+    const struct block_shape *s = &block->shape;
+    int64_t rows = block->rows, elem = dtype_bytes(s->dtype);
+    TRY(room(kept->dev, rows * s->hidden, elem, "rows between attention and MLP", &kept->bytes, &kept->x2));
+    TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd));
+    TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd2));
+    TRY(room(kept->dev, rows * s->ffn, elem, "the MLP's gate", &kept->bytes, &kept->gate));
+    TRY(room(kept->dev, rows * s->ffn, elem, "the MLP's up", &kept->bytes, &kept->up));
+    if (!s->qk_norm)
+        return STATUS_OK;
+    TRY(room(kept->dev, rows * s->heads * s->head_dim, elem, "q before its norm", &kept->bytes, &kept->q));
+    TRY(room(kept->dev, rows * s->kv_heads * s->head_dim, elem, "k before its norm", &kept->bytes, &kept->k));
+    TRY(room(kept->dev, rows * s->heads, 4, "statistics of norms", &kept->bytes, &kept->q_rstd));
+    return room(kept->dev, rows * s->kv_heads, 4, "statistics of norms", &kept->bytes, &kept->k_rstd);
+}
+
+enum status block_keep(struct block *block, struct block_kept **out)
+{
+    struct block_kept *kept = NULL;
+    TRY(mem_alloc(sizeof *kept, "what a block keeps", (void **)&kept));
+    kept->dev = block->dev;
+    enum status status = kept_alloc(block, kept);
+    if (status != STATUS_OK) {
+        block_kept_destroy(kept);
+        return status;
+    }
+    *out = kept;
+    return STATUS_OK;
+}
+
+void block_kept_destroy(struct block_kept *kept)
+{
+    if (kept == NULL)
+        return;
+    void *all[] = {kept->x2, kept->rstd, kept->rstd2,  kept->gate,  kept->up,
+                   kept->q,  kept->k,    kept->q_rstd, kept->k_rstd};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        dev_free(kept->dev, all[i]);
+    free(kept);
+}
+
+int64_t block_bytes(const struct block *block)
+{
+    return block->bytes;
+}
+
+int64_t block_kept_bytes(const struct block_kept *kept)
+{
+    return kept->bytes;
+}
+
+/* ---- products: y = x W^T, dx (+)= dy W, dW += dy^T x ---- */
+
+static enum status project(const struct block *block, const void *x, const void *weight, int64_t out, int64_t in,
+                           void *y, struct dev_queue *queue)
+{
+    struct gemm_shape shape = {
+        .m = block->rows, .n = out, .k = in, .dtype = block->shape.dtype, .trans_b = true, .narrow = true};
+    return gemm_run(dev_kind_of(block->dev), &shape, x, weight, y, block->scratch, queue);
+}
+
+static enum status to_rows(const struct block *block, const void *dy, const void *weight, int64_t out, int64_t in,
+                           bool add, void *dx, struct dev_queue *queue)
+{
+    struct gemm_shape shape = {
+        .m = block->rows, .n = in, .k = out, .dtype = block->shape.dtype, .add = add, .narrow = true};
+    return gemm_run(dev_kind_of(block->dev), &shape, dy, weight, dx, block->scratch, queue);
+}
+
+static enum status to_weight(const struct block *block, const void *dy, const void *x, int64_t out, int64_t in,
+                             float *dw, struct dev_queue *queue)
+{
+    struct gemm_shape shape = {
+        .m = out, .n = in, .k = block->rows, .dtype = block->shape.dtype, .trans_a = true, .add = true};
+    return gemm_run(dev_kind_of(block->dev), &shape, dy, x, dw, block->scratch, queue);
+}
+
+/* ---- attention ---- */
+
+/* One of q, k, v: where it goes, and what makes it. */
+struct head_tensor {
+    enum block_tensor weight, bias, norm;
+    int heads;
+    void *to, *grad, *before; /* before: as it was before its norm */
+    float *rstd;
+    bool turned; /* by RoPE */
+};
+
+static void head_tensors(const struct block *block, const struct block_kept *kept, const struct exec *exec,
+                         struct head_tensor out[3])
+{
+    const struct block_shape *s = &block->shape;
+    const struct exec_tensors *t = exec_tensors(exec);
+    out[0] =
+        (struct head_tensor){BLOCK_Q, BLOCK_Q_BIAS, BLOCK_Q_NORM, s->heads, t->q, t->dq, kept->q, kept->q_rstd, true};
+    out[1] = (struct head_tensor){BLOCK_K, BLOCK_K_BIAS, BLOCK_K_NORM, s->kv_heads, t->k,
+                                  t->dk,   kept->k,      kept->k_rstd, true};
+    out[2] = (struct head_tensor){BLOCK_V, BLOCK_V_BIAS, BLOCK_V, s->kv_heads, t->v, t->dv, NULL, NULL, false};
+}
+
+static enum status head_tensor_make(const struct block *block, const struct block_weights *weights,
+                                    const struct block_rope *rope, const struct head_tensor *head,
+                                    struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    int64_t width = (int64_t)head->heads * s->head_dim;
+    void *made = head->before != NULL ? head->before : head->to;
+    TRY(project(block, block->h, weights->of[head->weight], width, s->hidden, made, queue));
+    if (s->qkv_bias)
+        TRY(nn_bias(block->rows, width, s->dtype, made, weights->of[head->bias], queue));
+    if (head->before != NULL)
+        TRY(nn_norm_forward(block->rows * head->heads, s->head_dim, s->dtype, made, weights->of[head->norm], s->eps,
+                            head->to, head->rstd, queue));
+    return head->turned ? nn_rope(block->rows, head->heads, s->head_dim, s->dtype, head->to, rope->positions,
+                                  rope->inv_freq, false, queue)
+                        : STATUS_OK;
+}
+
+/* d_h += what comes through this tensor; block->h holds the normalised rows. */
+static enum status head_tensor_back(const struct block *block, const struct block_weights *weights,
+                                    const struct block_grads *grads, const struct block_rope *rope,
+                                    const struct head_tensor *head, bool add, struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    int64_t width = (int64_t)head->heads * s->head_dim;
+    if (head->turned)
+        TRY(nn_rope(block->rows, head->heads, s->head_dim, s->dtype, head->grad, rope->positions, rope->inv_freq, true,
+                    queue));
+    if (head->before != NULL)
+        TRY(nn_norm_backward(block->rows * head->heads, s->head_dim, s->dtype, head->before, weights->of[head->norm],
+                             head->rstd, head->grad, false, head->grad, grads->of[head->norm], block->scratch, queue));
+    if (s->qkv_bias)
+        TRY(nn_bias_backward(block->rows, width, s->dtype, head->grad, grads->of[head->bias], queue));
+    TRY(to_weight(block, head->grad, block->h, width, s->hidden, grads->of[head->weight], queue));
+    return to_rows(block, head->grad, weights->of[head->weight], width, s->hidden, add, block->d_h, queue);
+}
+
+static enum status attention_forward(struct block *block, const struct block_weights *weights,
+                                     const struct block_rope *rope, struct exec *exec, struct block_kept *kept,
+                                     const void *x, struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    struct head_tensor heads[3];
+    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, x, weights->of[BLOCK_NORM], s->eps, block->h, kept->rstd,
+                        queue));
+    head_tensors(block, kept, exec, heads);
+    for (int i = 0; i < 3; i++)
+        TRY(head_tensor_make(block, weights, rope, &heads[i], queue));
+    TRY(exec_forward(exec, queue));
+    TRY(project(block, exec_tensors(exec)->o, weights->of[BLOCK_O], s->hidden, (int64_t)s->heads * s->head_dim,
+                kept->x2, queue));
+    return nn_add(block->rows * s->hidden, s->dtype, kept->x2, x, queue);
+}
+
+/* dy: of x'; becomes that of x. */
+static enum status attention_backward(struct block *block, const struct block_weights *weights,
+                                      const struct block_grads *grads, const struct block_rope *rope, struct exec *exec,
+                                      struct block_kept *kept, const void *x, void *dy, struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    const struct exec_tensors *t = exec_tensors(exec);
+    int64_t width = (int64_t)s->heads * s->head_dim;
+    struct head_tensor heads[3];
+    TRY(to_weight(block, dy, t->o, s->hidden, width, grads->of[BLOCK_O], queue));
+    TRY(to_rows(block, dy, weights->of[BLOCK_O], s->hidden, width, false, t->d_o, queue));
+    TRY(exec_backward(exec, queue));
+    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, x, weights->of[BLOCK_NORM], s->eps, block->h, block->rstd,
+                        queue));
+    head_tensors(block, kept, exec, heads);
+    for (int i = 0; i < 3; i++)
+        TRY(head_tensor_back(block, weights, grads, rope, &heads[i], i > 0, queue));
+    return nn_norm_backward(block->rows, s->hidden, s->dtype, x, weights->of[BLOCK_NORM], kept->rstd, block->d_h, true,
+                            dy, grads->of[BLOCK_NORM], block->scratch, queue);
+}
+
+/* ---- MLP ---- */
+
+static enum status mlp_forward(struct block *block, const struct block_weights *weights, struct block_kept *kept,
+                               void *y, struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, kept->x2, weights->of[BLOCK_MLP_NORM], s->eps, block->h,
+                        kept->rstd2, queue));
+    TRY(project(block, block->h, weights->of[BLOCK_GATE], s->ffn, s->hidden, kept->gate, queue));
+    TRY(project(block, block->h, weights->of[BLOCK_UP], s->ffn, s->hidden, kept->up, queue));
+    TRY(nn_swiglu_forward(block->rows * s->ffn, s->dtype, kept->gate, kept->up, block->act, queue));
+    TRY(project(block, block->act, weights->of[BLOCK_DOWN], s->hidden, s->ffn, y, queue));
+    return nn_add(block->rows * s->hidden, s->dtype, y, kept->x2, queue);
+}
+
+/* dy: of y; becomes that of x'. gate and up become their gradients: nobody reads them again. */
+static enum status mlp_backward(struct block *block, const struct block_weights *weights,
+                                const struct block_grads *grads, struct block_kept *kept, void *dy,
+                                struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    int64_t n = block->rows * s->ffn;
+    TRY(nn_swiglu_forward(n, s->dtype, kept->gate, kept->up, block->act, queue));
+    TRY(to_weight(block, dy, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
+    TRY(to_rows(block, dy, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->a, queue));
+    TRY(nn_swiglu_backward(n, s->dtype, kept->gate, kept->up, block->a, kept->gate, kept->up, queue));
+    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, kept->x2, weights->of[BLOCK_MLP_NORM], s->eps, block->h,
+                        block->rstd, queue));
+    TRY(to_weight(block, kept->gate, block->h, s->ffn, s->hidden, grads->of[BLOCK_GATE], queue));
+    TRY(to_weight(block, kept->up, block->h, s->ffn, s->hidden, grads->of[BLOCK_UP], queue));
+    TRY(to_rows(block, kept->gate, weights->of[BLOCK_GATE], s->ffn, s->hidden, false, block->d_h, queue));
+    TRY(to_rows(block, kept->up, weights->of[BLOCK_UP], s->ffn, s->hidden, true, block->d_h, queue));
+    return nn_norm_backward(block->rows, s->hidden, s->dtype, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2,
+                            block->d_h, true, dy, grads->of[BLOCK_MLP_NORM], block->scratch, queue);
+}
+
+enum status block_forward(struct block *block, const struct block_weights *weights, const struct block_rope *rope,
+                          struct exec *exec, struct block_kept *kept, const void *x, void *y, struct dev_queue *queue)
+{
+    TRY(RANGE("block attention", attention_forward(block, weights, rope, exec, kept, x, queue)));
+    return RANGE("block mlp", mlp_forward(block, weights, kept, y, queue));
+}
+
+enum status block_backward(struct block *block, const struct block_weights *weights, const struct block_grads *grads,
+                           const struct block_rope *rope, struct exec *exec, struct block_kept *kept, const void *x,
+                           void *dy, struct dev_queue *queue)
+{
+    TRY(RANGE("block mlp", mlp_backward(block, weights, grads, kept, dy, queue)));
+    return RANGE("block attention", attention_backward(block, weights, grads, rope, exec, kept, x, dy, queue));
+}

@@ -1,0 +1,89 @@
+/* sp/block.h -- one transformer block of a Llama-family decoder under sequence parallelism, forward and backward.
+ *
+ *   h = norm(x)   q, k, v = h W^T (+ bias)   [q, k = norm per head]   RoPE   o = attention(q, k, v)   x' = x + o W^T
+ *   h' = norm(x')   y = x' + (silu(h' gate^T) * (h' up^T)) down^T
+ *
+ * x, y and their gradients [rows][hidden], rows = B * S/P tokens of this rank, in the order of its exec (sp/exec.h), which does the
+ * attention with its exchanges. Weights [out][in] as HuggingFace stores them, of the storage dtype; gradients of weights fp32, added
+ * to what is there. A block holds no weights: those of any layer are given to each call.
+ *
+ * Backward needs what the forward of the same layer left: in `kept`, and in the exec. With one kept and one exec for all layers
+ * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not.
+ *
+ *     TRY(block_create(&shape, rows, dev, &block)); TRY(block_keep(block, &kept));
+ *     TRY(block_forward(block, &weights, positions, exec, kept, x, y, queue));
+ *     TRY(block_backward(block, &weights, &grads, positions, exec, kept, x, dy, queue));   // dy becomes dx
+ */
+#ifndef SPTUNE_SP_BLOCK_H
+#define SPTUNE_SP_BLOCK_H
+
+#include "base/dev.h"
+#include "base/dtype.h"
+#include "model/model.h"
+#include "sp/exec.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Name in HuggingFace's checkpoints behind "model.layers.N.". */
+#define BLOCK_TENSOR_LIST(X)                                                                                           \
+    X(NORM, "input_layernorm.weight")                                                                                  \
+    X(Q, "self_attn.q_proj.weight")                                                                                    \
+    X(K, "self_attn.k_proj.weight")                                                                                    \
+    X(V, "self_attn.v_proj.weight")                                                                                    \
+    X(Q_BIAS, "self_attn.q_proj.bias")                                                                                 \
+    X(K_BIAS, "self_attn.k_proj.bias")                                                                                 \
+    X(V_BIAS, "self_attn.v_proj.bias")                                                                                 \
+    X(Q_NORM, "self_attn.q_norm.weight")                                                                               \
+    X(K_NORM, "self_attn.k_norm.weight")                                                                               \
+    X(O, "self_attn.o_proj.weight")                                                                                    \
+    X(MLP_NORM, "post_attention_layernorm.weight")                                                                     \
+    X(GATE, "mlp.gate_proj.weight")                                                                                    \
+    X(UP, "mlp.up_proj.weight")                                                                                        \
+    X(DOWN, "mlp.down_proj.weight")
+#define BLOCK_ENUM_TENSOR(name, text) BLOCK_##name,
+enum block_tensor { BLOCK_TENSOR_LIST(BLOCK_ENUM_TENSOR) BLOCK_TENSORS };
+
+struct block_shape {
+    int64_t hidden, ffn;
+    int heads, kv_heads, head_dim;
+    bool qkv_bias, qk_norm;
+    float eps; /* of the norms */
+    enum dtype dtype;
+};
+
+/* rows x cols; a vector has rows 1. False: a block of this shape has no such tensor. */
+bool block_tensor_shape(const struct block_shape *shape, enum block_tensor tensor, int64_t *rows, int64_t *cols);
+const char *block_tensor_name(enum block_tensor tensor); /* "mlp.up_proj.weight" */
+
+struct block_weights {
+    const void *of[BLOCK_TENSORS]; /* NULL where there is none */
+};
+struct block_grads {
+    float *of[BLOCK_TENSORS];
+};
+
+struct block;      /* scratch for calls of at most `rows` tokens */
+struct block_kept; /* what a backward needs of its forward */
+
+enum status block_create(const struct block_shape *shape, int64_t rows, struct dev *dev, struct block **out);
+void block_destroy(struct block *block);
+enum status block_keep(struct block *block,
+                       struct block_kept **out); /* belongs to the block's device; destroyed before it */
+void block_kept_destroy(struct block_kept *kept);
+int64_t block_bytes(const struct block *block); /* scratch */
+int64_t block_kept_bytes(const struct block_kept *kept);
+
+/* positions [rows] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y may not be x. exec's problem has `rows` tokens a rank. */
+struct block_rope {
+    const int32_t *positions;
+    const float *inv_freq;
+};
+enum status block_forward(struct block *block, const struct block_weights *weights, const struct block_rope *rope,
+                          struct exec *exec, struct block_kept *kept, const void *x, void *y, struct dev_queue *queue);
+/* dy [rows][hidden] becomes dx. x: what forward was given. */
+enum status block_backward(struct block *block, const struct block_weights *weights, const struct block_grads *grads,
+                           const struct block_rope *rope, struct exec *exec, struct block_kept *kept, const void *x,
+                           void *dy, struct dev_queue *queue);
+
+#endif

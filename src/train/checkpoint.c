@@ -1,0 +1,320 @@
+/* train/checkpoint.c -- shards gathered into files, and read out of them. */
+#include "train/checkpoint.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "train/tensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PIECE = 1 << 16 };
+
+/* What a file holds of each parameter, one after the other. */
+enum kind { MASTER, FIRST_MOMENT, SECOND_MOMENT };
+static const char *const prefix[] = {"", "m.", "v."};
+
+static float *part_of(const struct params_shard *shard, enum kind kind)
+{
+    return kind == MASTER ? shard->master : kind == FIRST_MOMENT ? shard->m : shard->v;
+}
+
+/* ---- writing ---- */
+
+/* Units are gathered one at a time, in the order in which the file wants them; every rank of the shard group takes part. */
+struct gathering {
+    const struct layout *layout;
+    struct params *params;
+    const struct groups *groups;
+    struct dev_queue *queue;
+    float *whole, *host; /* device and host memory of the largest unit */
+    int next;            /* kind * units + unit that is gathered next */
+};
+
+/* One tensor of the file. */
+struct wanted {
+    struct gathering *gathering;
+    const struct layout_tensor *tensor;
+    int at; /* kind * units + unit */
+    char name[LAYOUT_NAME + 4];
+};
+
+static enum status gather(struct gathering *g, int at)
+{
+    int units = g->layout->units, unit = at % units;
+    struct params_shard shard = params_shard(g->params, unit);
+    const float *part = part_of(&shard, (enum kind)(at / units)), *whole = part;
+    size_t elems = (size_t)g->layout->unit[unit].elems;
+    g->next = at + 1;
+    if (shard.n < (int64_t)elems) {
+        TRY(comm_allgather(g->groups->shard, part, g->whole, (size_t)shard.n * sizeof *part, g->queue));
+        whole = g->whole;
+    }
+    if (g->host == NULL)
+        return STATUS_OK; /* another rank writes */
+    TRY(dev_copy(g->queue, g->host, whole, elems * sizeof *whole));
+    return dev_sync(g->queue, INT64_MAX);
+}
+
+static enum status fill(void *arg, int64_t first, int64_t count, float *out)
+{
+    const struct wanted *w = arg;
+    while (w->gathering->next <= w->at)
+        TRY(gather(w->gathering, w->gathering->next));
+    memcpy(out, w->gathering->host + w->tensor->offset + first, (size_t)count * sizeof *out);
+    return STATUS_OK;
+}
+
+static enum status write_file(const char *path, struct gathering *g, enum kind from, enum kind to)
+{
+    static const char *const metadata[][2] = {{"format", "pt"}};
+    int kinds = (int)to - (int)from + 1, n = kinds * g->layout->tensors, i = 0;
+    struct tensors_item *items = NULL;
+    struct wanted *wanted = NULL;
+    enum status status;
+    TRY_OUT(mem_alloc((size_t)n * sizeof *items, "names of a checkpoint", (void **)&items));
+    TRY_OUT(mem_alloc((size_t)n * sizeof *wanted, "names of a checkpoint", (void **)&wanted));
+    for (int kind = (int)from; kind <= (int)to; kind++)
+        for (int t = 0; t < g->layout->tensors; t++, i++) {
+            const struct layout_tensor *tensor = &g->layout->tensor[t];
+            wanted[i] = (struct wanted){.gathering = g, .tensor = tensor, .at = kind * g->layout->units + tensor->unit};
+            text_print(wanted[i].name, sizeof wanted[i].name, "%s%s", prefix[kind], tensor->name);
+            items[i] =
+                (struct tensors_item){.name = wanted[i].name, .dtype = DTYPE_FP32, .fill = fill, .arg = &wanted[i]};
+            items[i].dims = tensor->matrix ? 2 : 1;
+            items[i].shape[0] = tensor->matrix ? tensor->rows : tensor->cols;
+            items[i].shape[1] = tensor->cols;
+        }
+    TRY_OUT(tensors_write(path, items, n, metadata, 1));
+out:
+    free(wanted);
+    free(items);
+    return status;
+}
+
+static json_t *config_of(const struct model *m)
+{
+    static const struct {
+        const char *type, *architecture;
+    } known[] = {{"llama", "LlamaForCausalLM"},
+                 {"mistral", "MistralForCausalLM"},
+                 {"qwen2", "Qwen2ForCausalLM"},
+                 {"qwen3", "Qwen3ForCausalLM"}};
+    json_t *o = json_object();
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].type, m->type) == 0)
+            json_object_set_new(o, "architectures", json_pack("[s]", known[i].architecture));
+    json_object_set_new(o, "model_type", json_string(m->type));
+    json_object_set_new(o, "num_hidden_layers", json_integer(m->layers));
+    json_object_set_new(o, "hidden_size", json_integer(m->hidden));
+    json_object_set_new(o, "num_attention_heads", json_integer(m->heads));
+    json_object_set_new(o, "num_key_value_heads", json_integer(m->kv_heads));
+    json_object_set_new(o, "head_dim", json_integer(m->head_dim));
+    json_object_set_new(o, "intermediate_size", json_integer(m->ffn));
+    json_object_set_new(o, "vocab_size", json_integer(m->vocab));
+    json_object_set_new(o, "max_position_embeddings", json_integer(m->max_positions));
+    json_object_set_new(o, "rms_norm_eps", json_real(m->norm_eps));
+    json_object_set_new(o, "tie_word_embeddings", json_boolean(m->tied));
+    json_object_set_new(o, "hidden_act", json_string("silu"));
+    json_object_set_new(o, "rope_theta", json_real(m->rope.theta));
+    if (m->rope.original > 0)
+        json_object_set_new(o, "rope_scaling",
+                            json_pack("{s:s s:f s:f s:f s:I}", "rope_type", "llama3", "factor", m->rope.factor,
+                                      "low_freq_factor", m->rope.low, "high_freq_factor", m->rope.high,
+                                      "original_max_position_embeddings", (json_int_t)m->rope.original));
+    else if (m->rope.factor != 1)
+        json_object_set_new(o, "rope_scaling", json_pack("{s:s s:f}", "rope_type", "linear", "factor", m->rope.factor));
+    if (m->window > 0) {
+        json_object_set_new(o, "sliding_window", json_integer(m->window));
+        if (strncmp(m->type, "qwen", 4) == 0) {
+            json_object_set_new(o, "use_sliding_window", json_true());
+            json_object_set_new(o, "max_window_layers", json_integer(0));
+        }
+    } else {
+        json_object_set_new(o, "sliding_window", json_null());
+    }
+    json_object_set_new(o, "torch_dtype", json_string("float32"));
+    return o;
+}
+
+static json_t *state_of(int64_t step, const struct plan *plan, uint64_t seed)
+{
+    char text[PLAN_TEXT];
+    return json_pack("{s:s s:s s:I s:I s:s}", "schema", "sptune.checkpoint/1", "version", SPTUNE_VERSION, "step",
+                     (json_int_t)step, "seed", (json_int_t)seed, "plan", plan_text(plan, text));
+}
+
+static enum status put_json(const char *dir, const char *name, json_t *document)
+{
+    char path[PATH_MAX];
+    text_print(path, sizeof path, "%s/%s", dir, name);
+    enum status status = document != NULL ? json_write(path, document) : FAIL(STATUS_NOMEM, "no memory for %s", name);
+    json_decref(document);
+    return status;
+}
+
+/* Rank 0: files of a directory that is not the checkpoint's yet. */
+static enum status write_all(const char *dir, int64_t step, struct gathering *g, const struct plan *plan, uint64_t seed)
+{
+    char path[PATH_MAX];
+    TRY(file_make_dirs(dir));
+    text_print(path, sizeof path, "%s/model.safetensors", dir);
+    TRY(write_file(path, g, MASTER, MASTER));
+    text_print(path, sizeof path, "%s/optimizer.safetensors", dir);
+    TRY(write_file(path, g, FIRST_MOMENT, SECOND_MOMENT));
+    TRY(put_json(dir, "config.json", config_of(&g->layout->model)));
+    return put_json(dir, "train.json", state_of(step, plan, seed));
+}
+
+static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
+
+/* What an earlier attempt left, or a checkpoint of the same step. */
+static void remove_all(const char *dir)
+{
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        text_print(path, sizeof path, "%s/%s", dir, files[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+static enum status publish(const char *unfinished, const char *dir)
+{
+    remove_all(dir);
+    if (rename(unfinished, dir) != 0)
+        return FAIL(STATUS_IO, "%s: cannot become %s: %s", unfinished, dir, strerror(errno));
+    return STATUS_OK;
+}
+
+static enum status gathering_alloc(struct gathering *g, struct dev *dev, bool writes)
+{
+    int64_t most = 0;
+    for (int u = 0; u < g->layout->units; u++)
+        most = g->layout->unit[u].elems > most ? g->layout->unit[u].elems : most;
+    size_t bytes = (size_t)(most + (int64_t)comm_size(g->groups->shard) * LAYOUT_ALIGN) * sizeof(float);
+    TRY(dev_alloc(dev, bytes, "a whole unit", (void **)&g->whole));
+    return writes ? mem_alloc(bytes, "a whole unit", (void **)&g->host) : STATUS_OK;
+}
+
+enum status checkpoint_save(const char *dir, int64_t step, const struct layout *layout, struct params *params,
+                            const struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
+                            struct dev_queue *queue)
+{
+    bool writes = comm_rank(groups->world) == 0;
+    bool joins = comm_job_rank(groups->shard, 0) == comm_job_rank(groups->world, 0); /* rank 0's shard group */
+    struct gathering g = {.layout = layout, .params = params, .groups = groups, .queue = queue};
+    char unfinished[PATH_MAX], whole[PATH_MAX];
+    text_print(unfinished, sizeof unfinished, "%s/step-%lld.unfinished", dir, (long long)step);
+    text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
+    enum status status = comm_agree(groups->world, gathering_alloc(&g, dev, writes), "make room for a checkpoint");
+    if (status == STATUS_OK && writes)
+        status = write_all(unfinished, step, &g, plan, seed);
+    struct status_message kept = *status_last();
+    /* Those who write nothing gather the same; so does rank 0 what a failure kept it from. */
+    while (joins && g.next < 3 * layout->units && g.whole != NULL) {
+        enum status also = gather(&g, g.next);
+        if (also != STATUS_OK) {
+            status = also;
+            break;
+        }
+    }
+    if (writes && status != STATUS_OK && kept.what[0] != '\0')
+        status_restore(&kept);
+    if (writes && status == STATUS_OK)
+        status = publish(unfinished, whole);
+    if (writes && status != STATUS_OK)
+        remove_all(unfinished);
+    free(g.host);
+    dev_free(dev, g.whole);
+    return comm_agree(groups->world, status, "save a checkpoint");
+}
+
+/* ---- reading ---- */
+
+enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *step)
+{
+    DIR *entries = opendir(dir);
+    *step = -1;
+    if (entries == NULL)
+        return errno == ENOENT ? STATUS_OK : FAIL(STATUS_IO, "%s: %s", dir, strerror(errno));
+    for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        char *end;
+        if (strncmp(entry->d_name, "step-", 5) != 0)
+            continue;
+        long long n = strtoll(entry->d_name + 5, &end, 10);
+        if (end == entry->d_name + 5 || *end != '\0' || n <= *step)
+            continue;
+        *step = n;
+        text_print(out, size, "%s/%s", dir, entry->d_name);
+    }
+    closedir(entries);
+    return STATUS_OK;
+}
+
+/* Elements of `tensor` that this rank has. */
+static int64_t here(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at)
+{
+    struct params_shard shard = params_shard(params, tensor->unit);
+    int64_t end = tensor->offset + tensor->rows * tensor->cols, last = shard.first + shard.n;
+    int64_t begin = tensor->offset > shard.first ? tensor->offset : shard.first;
+    *from = begin - tensor->offset;
+    *at = begin - shard.first;
+    end = end < last ? end : last;
+    return end > begin ? end - begin : 0;
+}
+
+static enum status load_tensor(const struct tensors *file, enum kind kind, const struct layout_tensor *tensor,
+                               struct params *params, float *piece, struct dev_queue *queue)
+{
+    struct params_shard shard = params_shard(params, tensor->unit);
+    const struct tensors_entry *entry;
+    const int64_t shape[2] = {tensor->matrix ? tensor->rows : tensor->cols, tensor->cols};
+    int64_t from, at, n = here(params, tensor, &from, &at);
+    char name[LAYOUT_NAME + 4];
+    text_print(name, sizeof name, "%s%s", prefix[kind], tensor->name);
+    TRY(tensors_need(file, name, tensor->matrix ? 2 : 1, shape, &entry));
+    for (int64_t done = 0; done < n; done += PIECE) {
+        int64_t some = n - done < PIECE ? n - done : PIECE;
+        TRY(tensors_read(file, entry, from + done, some, DTYPE_FP32, piece));
+        TRY(dev_copy(queue, part_of(&shard, kind) + at + done, piece, (size_t)some * sizeof *piece));
+        TRY(dev_sync(queue, INT64_MAX));
+    }
+    return STATUS_OK;
+}
+
+static enum status load_file(const char *path, enum kind first, enum kind last, const struct layout *layout,
+                             struct params *params, struct dev_queue *queue)
+{
+    struct tensors *file = NULL;
+    float *piece = NULL;
+    enum status status;
+    TRY_OUT(tensors_open(path, &file));
+    TRY_OUT(mem_alloc(PIECE * sizeof *piece, "a piece of a checkpoint", (void **)&piece));
+    for (int kind = (int)first; kind <= (int)last; kind++)
+        for (int t = 0; t < layout->tensors; t++)
+            TRY_OUT(load_tensor(file, (enum kind)kind, &layout->tensor[t], params, piece, queue));
+out:
+    free(piece);
+    tensors_close(file);
+    return status;
+}
+
+enum status checkpoint_load(const char *dir, bool state, const struct layout *layout, struct params *params,
+                            struct dev_queue *queue)
+{
+    char path[PATH_MAX];
+    TRY(load_file(dir, MASTER, MASTER, layout, params, queue));
+    if (!state)
+        return STATUS_OK;
+    text_print(path, sizeof path, "%s/optimizer.safetensors", dir);
+    return load_file(path, FIRST_MOMENT, SECOND_MOMENT, layout, params, queue);
+}

@@ -1,0 +1,372 @@
+/* train/decoder.c -- the stack of blocks between embedding and loss. */
+#include "train/decoder.h"
+
+#include "base/mem.h"
+#include "base/range.h"
+#include "kernels/gemm.h"
+#include "kernels/nn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TILE_BYTES = 64 << 20 /* of tiled logits */ };
+
+struct decoder {
+    const struct layout *layout;
+    struct params *params;
+    struct plan plan;
+    struct comm *sp;
+    struct dev *dev;
+    int elem_bytes;
+    float *inv_freq; /* [head_dim / 2] */
+    int64_t bytes;   /* of what depends on the problem, execs beside */
+    /* All below depend on the problem. */
+    struct problem problem;
+    bool bound;
+    int64_t rows, tile; /* tokens here; rows of logits at a time */
+    int sets;           /* of exec and kept: 1, or one for each layer */
+    struct exec **exec;
+    struct block_kept **kept;
+    struct block *block;
+    void **x;      /* [layers + 1]: [rows][hidden] */
+    void *h, *dx;  /* [rows][hidden] */
+    float *rstd;   /* [rows] */
+    float *logits; /* [tile][vocab] */
+    void *narrow;  /* their gradients in the storage dtype; in fp32 that is `logits` */
+    float *losses; /* [rows] */
+    double *sum;   /* device */
+    int32_t *ids, *labels, *positions;
+    void *scratch; /* of products, norms, sums */
+};
+
+/* ---- RoPE ---- */
+
+/* As Llama 3.1: short wavelengths stay, long ones are divided by `factor`, a ramp between. */
+static double scaled(const struct model_rope *rope, double freq)
+{
+    const double pi = 3.14159265358979323846;
+    if (rope->original <= 0)
+        return freq / rope->factor;
+    double wave = 2 * pi / freq, share = (rope->original / wave - rope->low) / (rope->high - rope->low);
+    if (share <= 0)
+        return freq / rope->factor;
+    return share >= 1 ? freq : (1 - share) * freq / rope->factor + share * freq;
+}
+
+static enum status rope_fill(struct decoder *decoder)
+{
+    const struct model *m = &decoder->layout->model;
+    int n = m->head_dim / 2;
+    float *host = NULL;
+    struct dev_queue *queue = NULL;
+    TRY(mem_alloc((size_t)n * sizeof *host, "frequencies", (void **)&host));
+    for (int i = 0; i < n; i++)
+        host[i] = (float)scaled(&m->rope, pow(m->rope.theta, -2.0 * i / m->head_dim));
+    enum status status = dev_alloc(decoder->dev, (size_t)n * sizeof *host, "frequencies", (void **)&decoder->inv_freq);
+    if (status == STATUS_OK)
+        status = dev_queue_create(decoder->dev, &queue);
+    if (status == STATUS_OK)
+        status = dev_copy(queue, decoder->inv_freq, host, (size_t)n * sizeof *host);
+    if (status == STATUS_OK)
+        status = dev_sync(queue, INT64_MAX);
+    dev_queue_destroy(queue);
+    free(host);
+    return status;
+}
+
+/* ---- life ---- */
+
+enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan, struct comm *sp,
+                           struct dev *dev, struct decoder **out)
+{
+    struct decoder *decoder = NULL;
+    TRY(comm_agree(sp, mem_alloc(sizeof *decoder, "a decoder", (void **)&decoder), "prepare a decoder"));
+    decoder->layout = layout;
+    decoder->params = params;
+    decoder->plan = *plan;
+    decoder->sp = sp;
+    decoder->dev = dev;
+    decoder->elem_bytes = dtype_bytes(layout->block.dtype);
+    enum status status = comm_agree(sp, rope_fill(decoder), "prepare a decoder");
+    if (status != STATUS_OK) {
+        decoder_destroy(decoder);
+        return status;
+    }
+    *out = decoder;
+    return STATUS_OK;
+}
+
+static void unbind(struct decoder *decoder)
+{
+    void *memory[] = {decoder->h,   decoder->dx,  decoder->rstd,   decoder->logits,    decoder->losses,
+                      decoder->sum, decoder->ids, decoder->labels, decoder->positions, decoder->scratch};
+    if (decoder->narrow != decoder->logits)
+        dev_free(decoder->dev, decoder->narrow);
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        dev_free(decoder->dev, memory[i]);
+    for (int l = 0; decoder->x != NULL && l <= decoder->layout->model.layers; l++)
+        dev_free(decoder->dev, decoder->x[l]);
+    for (int s = 0; s < decoder->sets; s++) {
+        if (decoder->exec != NULL)
+            exec_destroy(decoder->exec[s]);
+        if (decoder->kept != NULL)
+            block_kept_destroy(decoder->kept[s]);
+    }
+    block_destroy(decoder->block);
+    free(decoder->x);
+    free(decoder->exec);
+    free(decoder->kept);
+    memset((char *)decoder + offsetof(struct decoder, bytes), 0, sizeof *decoder - offsetof(struct decoder, bytes));
+}
+
+void decoder_destroy(struct decoder *decoder)
+{
+    if (decoder == NULL)
+        return;
+    unbind(decoder);
+    dev_free(decoder->dev, decoder->inv_freq);
+    free(decoder);
+}
+
+static enum status room(struct decoder *decoder, int64_t elems, int64_t elem_bytes, const char *what, void *out)
+{
+    void *memory = NULL;
+    TRY(dev_alloc(decoder->dev, (size_t)(elems * elem_bytes), what, &memory));
+    decoder->bytes += elems * elem_bytes;
+    memcpy(out, &memory, sizeof memory);
+    return STATUS_OK;
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The three products of the head. */
+static struct gemm_shape logits_shape(const struct decoder *d, int64_t rows)
+{
+    const struct model *m = &d->layout->model;
+    return (struct gemm_shape){
+        .m = rows, .n = m->vocab, .k = m->hidden, .dtype = d->layout->block.dtype, .trans_b = true};
+}
+
+static struct gemm_shape head_rows_shape(const struct decoder *d, int64_t rows)
+{
+    const struct model *m = &d->layout->model;
+    return (struct gemm_shape){
+        .m = rows, .n = m->hidden, .k = m->vocab, .dtype = d->layout->block.dtype, .narrow = true};
+}
+
+static struct gemm_shape head_weight_shape(const struct decoder *d, int64_t rows)
+{
+    const struct model *m = &d->layout->model;
+    return (struct gemm_shape){
+        .m = m->vocab, .n = m->hidden, .k = rows, .dtype = d->layout->block.dtype, .trans_a = true, .add = true};
+}
+
+static size_t scratch_bytes(const struct decoder *d)
+{
+    enum dev_kind kind = dev_kind_of(d->dev);
+    struct gemm_shape shapes[] = {logits_shape(d, d->tile), head_rows_shape(d, d->tile), head_weight_shape(d, d->tile)};
+    size_t bytes = most(nn_norm_scratch(kind, d->rows, d->layout->model.hidden, dev_threads(d->dev)),
+                        nn_sum_scratch(kind, d->rows));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        bytes = most(bytes, gemm_workspace(kind, &shapes[i]));
+    return bytes;
+}
+
+static enum status rows_alloc(struct decoder *d)
+{
+    const struct model *m = &d->layout->model;
+    int64_t wide = m->hidden * d->elem_bytes;
+    TRY(mem_alloc((size_t)(m->layers + 1) * sizeof *d->x, "activations", (void **)&d->x));
+    for (int l = 0; l <= m->layers; l++)
+        TRY(room(d, d->rows, wide, "activations between layers", &d->x[l]));
+    TRY(room(d, d->rows, wide, "normalised rows", &d->h));
+    TRY(room(d, d->rows, wide, "gradients of activations", &d->dx));
+    TRY(room(d, d->rows, 4, "statistics of the norm", &d->rstd));
+    TRY(room(d, d->rows, 4, "losses", &d->losses));
+    TRY(room(d, 1, 8, "the loss", &d->sum));
+    TRY(room(d, d->rows, 4, "ids", &d->ids));
+    TRY(room(d, d->rows, 4, "labels", &d->labels));
+    TRY(room(d, d->rows, 4, "positions", &d->positions));
+    TRY(room(d, d->tile * m->vocab, 4, "logits", &d->logits));
+    d->narrow = d->logits;
+    if (d->layout->block.dtype != DTYPE_FP32)
+        TRY(room(d, d->tile * m->vocab, d->elem_bytes, "gradients of logits", &d->narrow));
+    return room(d, (int64_t)scratch_bytes(d), 1, "workspace of the head", &d->scratch);
+}
+
+static enum status own_alloc(struct decoder *d)
+{
+    int layers = d->layout->model.layers;
+    int64_t fits = TILE_BYTES / (4 * d->layout->model.vocab);
+    d->tile = d->plan.loss == PLAN_LOSS_PLAIN || d->rows < fits ? d->rows : fits < 1 ? 1 : fits;
+    d->sets = d->plan.checkpointing == PLAN_CHECKPOINTING_NONE ? layers : 1;
+    TRY(mem_alloc((size_t)d->sets * sizeof *d->exec, "attention layers", (void **)&d->exec));
+    TRY(mem_alloc((size_t)d->sets * sizeof *d->kept, "what layers keep", (void **)&d->kept));
+    TRY(rows_alloc(d));
+    TRY(block_create(&d->layout->block, d->rows, d->dev, &d->block));
+    for (int s = 0; s < d->sets; s++)
+        TRY(block_keep(d->block, &d->kept[s]));
+    return STATUS_OK;
+}
+
+static enum status bind(struct decoder *d, const struct problem *problem)
+{
+    if (d->bound && memcmp(&d->problem, problem, sizeof *problem) == 0)
+        return STATUS_OK;
+    unbind(d);
+    d->problem = *problem;
+    d->rows = problem->batch * problem_local(problem, d->plan.sp);
+    TRY(comm_agree(d->sp, own_alloc(d), "allocate activations"));
+    for (int s = 0; s < d->sets; s++)
+        TRY(exec_create(problem, &d->plan, d->sp, d->dev, &d->exec[s]));
+    d->bound = true;
+    return STATUS_OK;
+}
+
+int64_t decoder_bytes(const struct decoder *decoder)
+{
+    int64_t bytes = decoder->bytes + (decoder->block != NULL ? block_bytes(decoder->block) : 0);
+    for (int s = 0; decoder->bound && s < decoder->sets; s++)
+        bytes += exec_bytes(decoder->exec[s]) + block_kept_bytes(decoder->kept[s]);
+    return bytes;
+}
+
+/* ---- layers ---- */
+
+static enum status layer_weights(struct decoder *d, int layer, struct block_weights *out, struct dev_queue *queue)
+{
+    const void *base;
+    TRY(params_weights(d->params, 1 + layer, queue, &base));
+    layout_layer(d->layout, layer, base, d->elem_bytes, out->of);
+    return STATUS_OK;
+}
+
+static int set_of(const struct decoder *d, int layer)
+{
+    return d->sets > 1 ? layer : 0;
+}
+
+static enum status layer_forward(struct decoder *d, int layer, void *y, struct dev_queue *queue)
+{
+    struct block_weights weights;
+    struct block_rope rope = {d->positions, d->inv_freq};
+    TRY(layer_weights(d, layer, &weights, queue));
+    return block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], d->x[layer],
+                         y, queue);
+}
+
+/* dx: of the layer's output, then of its input. */
+static enum status layer_backward(struct decoder *d, int layer, struct dev_queue *queue)
+{
+    struct block_weights weights;
+    struct block_grads grads;
+    struct block_rope rope = {d->positions, d->inv_freq};
+    float *base;
+    if (d->sets == 1)
+        TRY(layer_forward(d, layer, d->h, queue)); /* its output is known; what it keeps is what is wanted */
+    TRY(layer_weights(d, layer, &weights, queue));
+    TRY(params_grads(d->params, 1 + layer, queue, &base));
+    layout_layer(d->layout, layer, base, sizeof(float), (const void **)grads.of);
+    TRY(block_backward(d->block, &weights, &grads, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)],
+                       d->x[layer], d->dx, queue));
+    return params_reduce(d->params, 1 + layer, queue);
+}
+
+/* ---- head ---- */
+
+/* Rows [from, from + n): their losses; with gradients, those of the head's weights and of the normalised rows, which dx gets. */
+static enum status tile_run(struct decoder *d, const void *head, float *head_grads, int64_t from, int64_t n,
+                            float scale, struct dev_queue *queue)
+{
+    const struct model *m = &d->layout->model;
+    enum dev_kind kind = dev_kind_of(d->dev);
+    const char *h = (const char *)d->h + from * m->hidden * d->elem_bytes;
+    char *dh = (char *)d->dx + from * m->hidden * d->elem_bytes;
+    struct gemm_shape forward = logits_shape(d, n), to_rows = head_rows_shape(d, n),
+                      to_weight = head_weight_shape(d, n);
+    TRY(gemm_run(kind, &forward, h, head, d->logits, d->scratch, queue));
+    TRY(nn_loss(n, m->vocab, m->vocab, d->logits, d->labels + from, scale, head_grads != NULL, d->losses + from,
+                queue));
+    if (head_grads == NULL)
+        return STATUS_OK;
+    if (d->narrow != d->logits)
+        TRY(nn_convert(n * m->vocab, DTYPE_FP32, d->logits, d->layout->block.dtype, d->narrow, queue));
+    TRY(gemm_run(kind, &to_weight, d->narrow, h, head_grads, d->scratch, queue));
+    return gemm_run(kind, &to_rows, d->narrow, head, dh, d->scratch, queue);
+}
+
+static enum status head_run(struct decoder *d, float scale, bool backward, struct dev_queue *queue)
+{
+    const struct layout *layout = d->layout;
+    const struct model *m = &layout->model;
+    int last = layout->units - 1, unit = layout_head_unit(layout);
+    const void *x = d->x[m->layers], *norm, *head;
+    float *norm_grads = NULL, *head_grads = NULL;
+    TRY(params_weights(d->params, last, queue, &norm));
+    TRY(params_weights(d->params, unit, queue, &head));
+    norm = (const char *)norm + layout_norm_offset(layout) * d->elem_bytes;
+    head = (const char *)head + layout_head_offset(layout) * d->elem_bytes;
+    TRY(nn_norm_forward(d->rows, m->hidden, layout->block.dtype, x, norm, layout->block.eps, d->h, d->rstd, queue));
+    if (backward) {
+        TRY(params_grads(d->params, last, queue, &norm_grads));
+        TRY(params_grads(d->params, unit, queue, &head_grads));
+        norm_grads += layout_norm_offset(layout);
+        head_grads += layout_head_offset(layout);
+    }
+    for (int64_t from = 0; from < d->rows; from += d->tile) {
+        int64_t n = d->rows - from < d->tile ? d->rows - from : d->tile;
+        TRY(tile_run(d, head, head_grads, from, n, scale, queue));
+    }
+    if (!backward)
+        return STATUS_OK;
+    TRY(nn_norm_backward(d->rows, m->hidden, layout->block.dtype, x, norm, d->rstd, d->dx, false, d->dx, norm_grads,
+                         d->scratch, queue));
+    return params_reduce(d->params, last, queue);
+}
+
+/* ---- all of it ---- */
+
+static enum status embed(struct decoder *d, bool backward, struct dev_queue *queue)
+{
+    const struct model *m = &d->layout->model;
+    const void *table;
+    float *grads;
+    if (!backward) {
+        TRY(params_weights(d->params, 0, queue, &table));
+        return nn_embed_forward(d->rows, m->hidden, d->layout->block.dtype, d->ids, table, d->x[0], queue);
+    }
+    TRY(params_grads(d->params, 0, queue, &grads));
+    TRY(nn_embed_backward(d->rows, m->vocab, m->hidden, d->layout->block.dtype, d->ids, d->dx, grads, queue));
+    return params_reduce(d->params, 0, queue);
+}
+
+static enum status loss_sum(struct decoder *d, struct dev_queue *queue, double *out)
+{
+    TRY(nn_sum(d->rows, d->losses, false, d->sum, d->scratch, queue));
+    TRY(dev_copy(queue, out, d->sum, sizeof *out));
+    return dev_sync(queue, INT64_MAX);
+}
+
+enum status decoder_run(struct decoder *d, const struct problem *problem, const struct decoder_batch *batch,
+                        float scale, bool backward, struct dev_queue *queue, double *loss)
+{
+    int layers = d->layout->model.layers;
+    TRY(bind(d, problem));
+    size_t bytes = (size_t)d->rows * sizeof(int32_t);
+    TRY(dev_copy(queue, d->ids, batch->ids, bytes));
+    TRY(dev_copy(queue, d->labels, batch->labels, bytes));
+    TRY(dev_copy(queue, d->positions, batch->positions, bytes));
+    TRY(embed(d, false, queue));
+    for (int l = 0; l < layers; l++)
+        TRY(RANGE_AT("layer forward", l, layer_forward(d, l, d->x[l + 1], queue)));
+    TRY(RANGE("head", head_run(d, scale, backward, queue)));
+    for (int l = layers - 1; l >= 0 && backward; l--)
+        TRY(RANGE_AT("layer backward", l, layer_backward(d, l, queue)));
+    if (backward)
+        TRY(embed(d, true, queue));
+    return loss_sum(d, queue, loss);
+}

@@ -1,0 +1,86 @@
+/* train/groups.c -- splitting the job. */
+#include "train/groups.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+
+static enum status room_alloc(struct groups *groups)
+{
+    size_t ranks = (size_t)comm_size(groups->world) + 1;
+    return dev_alloc(groups->dev, ranks * GROUPS_SUM_MAX * sizeof(double), "sums over ranks", &groups->room);
+}
+
+static enum status finish(struct groups *groups, enum status status)
+{
+    if (status == STATUS_OK)
+        status = comm_agree(groups->world, room_alloc(groups), "prepare groups");
+    if (status != STATUS_OK)
+        groups_destroy(groups);
+    return status;
+}
+
+enum status groups_create(struct comm *world, const struct plan *plan, struct dev *dev, struct groups *out)
+{
+    int rank = comm_rank(world), shard = plan->sp * plan->dp_shard;
+    struct groups groups = {.world = world, .dev = dev};
+    if (shard * plan->dp_replicate * plan->tp != comm_size(world))
+        return FAIL(STATUS_USAGE, "sp %d x dp_shard %d x dp_replicate %d x tp %d on %d ranks", plan->sp, plan->dp_shard,
+                    plan->dp_replicate, plan->tp, comm_size(world));
+    enum status status = comm_split(world, rank / plan->sp, rank, &groups.sp);
+    if (status == STATUS_OK)
+        status = comm_split(world, rank / shard, rank, &groups.shard);
+    if (status == STATUS_OK)
+        status = comm_split(world, rank % shard, rank, &groups.replicate);
+    TRY(finish(&groups, status));
+    *out = groups;
+    return STATUS_OK;
+}
+
+enum status groups_create_alone(struct comm *world, struct dev *dev, struct groups *out)
+{
+    int rank = comm_rank(world);
+    struct groups groups = {.world = world, .dev = dev};
+    enum status status = comm_split(world, rank, rank, &groups.sp);
+    if (status == STATUS_OK)
+        status = comm_split(world, rank, rank, &groups.shard);
+    if (status == STATUS_OK)
+        status = comm_split(world, rank, rank, &groups.replicate);
+    TRY(finish(&groups, status));
+    *out = groups;
+    return STATUS_OK;
+}
+
+void groups_destroy(struct groups *groups)
+{
+    comm_close(groups->replicate);
+    comm_close(groups->shard);
+    comm_close(groups->sp);
+    if (groups->dev != NULL)
+        dev_free(groups->dev, groups->room);
+    *groups = (struct groups){0};
+}
+
+enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue)
+{
+    int ranks = comm_size(groups->world);
+    size_t bytes = (size_t)n * sizeof *values;
+    double *mine = groups->room, *all = mine + GROUPS_SUM_MAX, *host = NULL;
+    if (n > GROUPS_SUM_MAX)
+        return FAIL(STATUS_USAGE, "%d sums at a time; at most %d", n, GROUPS_SUM_MAX);
+    TRY(mem_alloc((size_t)ranks * bytes, "sums over ranks", (void **)&host));
+    enum status status = dev_copy(queue, mine, values, bytes);
+    if (status == STATUS_OK)
+        status = comm_allgather(groups->world, mine, all, bytes, queue);
+    if (status == STATUS_OK)
+        status = dev_copy(queue, host, all, (size_t)ranks * bytes);
+    if (status == STATUS_OK)
+        status = dev_sync(queue, INT64_MAX);
+    for (int i = 0; i < n && status == STATUS_OK; i++) {
+        values[i] = 0;
+        for (int r = 0; r < ranks; r++)
+            values[i] += host[r * n + i];
+    }
+    free(host);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* train/groups.h -- the groups of ranks that a plan cuts a job into, and sums over them.
+ *
+ * Rank = (replicate * dp_shard + shard) * sp + s: an sp group is consecutive ranks, so is a shard group.
+ */
+#ifndef SPTUNE_TRAIN_GROUPS_H
+#define SPTUNE_TRAIN_GROUPS_H
+
+#include "comm/comm.h"
+#include "sp/plan.h"
+
+struct groups {
+    struct comm *world;                  /* borrowed */
+    struct comm *sp, *shard, *replicate; /* owned; shard: what ZeRO shares a copy of the parameters among */
+    struct dev *dev;
+    void *room; /* device memory of sums */
+};
+
+/* Collective. The sizes' product is the world's size. */
+enum status groups_create(struct comm *world, const struct plan *plan, struct dev *dev, struct groups *out);
+void groups_destroy(struct groups *groups); /* of a zeroed one nothing */
+/* A group of this rank alone. Collective. */
+enum status groups_create_alone(struct comm *world, struct dev *dev, struct groups *out);
+
+enum { GROUPS_SUM_MAX = 8 };
+/* values[n] become their sums over the world, in rank order: the same bits everywhere. */
+enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue);
+
+#endif

@@ -1,0 +1,52 @@
+/* train/layout.h -- the parameters of a decoder: their names, shapes and places. Pure.
+ *
+ * A unit is what is gathered, reduced and freed together: unit 0 the embedding, 1 to L the layers, L + 1 the final norm, with lm_head where
+ * it is not tied to the embedding. Within a unit tensors follow each other, each beginning at a multiple of LAYOUT_ALIGN elements; what lies
+ * between is 0 and stays 0. Names are HuggingFace's.
+ */
+#ifndef SPTUNE_TRAIN_LAYOUT_H
+#define SPTUNE_TRAIN_LAYOUT_H
+
+#include "base/verdict.h"
+#include "model/model.h"
+#include "sp/block.h"
+
+#include <stdint.h>
+
+enum { LAYOUT_ALIGN = 16 /* elements: 64 bytes in fp32 */, LAYOUT_NAME = 64 };
+
+struct layout_tensor {
+    char name[LAYOUT_NAME];
+    int unit;
+    int kind;           /* enum block_tensor of a layer's, -1 of the others */
+    int64_t rows, cols; /* a vector has rows 1 */
+    bool matrix;        /* decays; drawn from a normal distribution at first, vectors are 0 (biases) or 1 (norms) */
+    int64_t offset;     /* elements from the beginning of its unit */
+};
+
+struct layout_unit {
+    int first, n; /* tensors */
+    int64_t elems;
+};
+
+struct layout {
+    struct model model;
+    struct block_shape block;
+    int units, tensors;
+    struct layout_unit *unit;
+    struct layout_tensor *tensor;
+    int64_t params; /* elements of all tensors */
+};
+
+/* STATUS_UNSUPPORTED: its layers are not those of sp/block.h, saying why. */
+enum status layout_create(const struct model *model, enum dtype dtype, struct layout *out);
+void layout_free(struct layout *layout);
+int layout_head_unit(const struct layout *layout);       /* whose weights the logits are made with */
+int64_t layout_head_offset(const struct layout *layout); /* of those, in that unit */
+int64_t layout_norm_offset(const struct layout *layout); /* of the final norm, in the last unit */
+const struct layout_tensor *layout_find(const struct layout *layout, const char *name); /* NULL: none */
+/* Tensors of layer `layer` at base, a unit's weights or gradients of elem_bytes an element. */
+void layout_layer(const struct layout *layout, int layer, const void *base, int elem_bytes,
+                  const void *of[BLOCK_TENSORS]);
+
+#endif

@@ -1,0 +1,460 @@
+/* train/params.c -- memory of parameters, gradients and optimizer state, and the collectives that keep ranks alike. */
+#include "train/params.h"
+
+#include "base/mem.h"
+#include "base/range.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = 2 }; /* gathered layers at a time */
+
+/* Memory for a whole unit, lent to one unit at a time. */
+struct slot {
+    void *memory;
+    int unit; /* whose content it holds, -1 nobody's */
+};
+
+struct unit {
+    int64_t padded, per;   /* elements of all ranks of the shard group, and of each */
+    void *weights;         /* whole, of the storage dtype; NULL where they are gathered into a slot */
+    void *narrow;          /* this rank's part of them, to be gathered; in fp32 that is `master` */
+    float *master, *m, *v; /* [per] */
+    float *grads;          /* whole; NULL where they are lent a slot */
+    float *sums;           /* [per] summed over ranks; of stage 0 this is `grads` */
+};
+
+struct params {
+    const struct layout *layout;
+    int stage, parts, part; /* of the shard group; 1, 0 in stage 0 */
+    const struct groups *groups;
+    struct dev *dev;
+    enum dtype dtype;
+    int elem_bytes;
+    int64_t bytes;
+    struct unit *unit;                          /* [layout->units] */
+    struct slot weights[SLOTS];                 /* of layers, stage 3 */
+    struct slot first, last;                    /* of the embedding's and the last unit, stage 3 */
+    struct slot grads, grads_first, grads_last; /* stages 2 and 3 */
+    float *sum;                                 /* [largest per] of one reduce */
+    void *scratch;                              /* of collectives and norms */
+    double *squares;                            /* device: [units + 1 + ranks] */
+};
+
+/* ---- life ---- */
+
+static enum status room(struct params *params, int64_t bytes, const char *what, void *out)
+{
+    void *memory = NULL;
+    TRY(dev_alloc(params->dev, (size_t)bytes, what, &memory));
+    params->bytes += bytes;
+    memcpy(out, &memory, sizeof memory);
+    return STATUS_OK;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool is_layer(const struct params *params, int unit)
+{
+    return unit > 0 && unit < params->layout->units - 1;
+}
+
+/* Elements that a slot of layers holds: the largest of them. */
+static int64_t largest(const struct params *params, bool layers, bool per)
+{
+    int64_t elems = 0;
+    for (int u = 0; u < params->layout->units; u++)
+        if (!layers || is_layer(params, u))
+            elems = most(elems, per ? params->unit[u].per : params->unit[u].padded);
+    return elems;
+}
+
+static enum status unit_alloc(struct params *params, int index)
+{
+    struct unit *unit = &params->unit[index];
+    int64_t per = unit->per * (int64_t)sizeof(float);
+    bool narrow = params->dtype != DTYPE_FP32;
+    if (params->stage < 3)
+        TRY(room(params, unit->padded * params->elem_bytes, "weights", &unit->weights));
+    if (params->stage < 2)
+        TRY(room(params, unit->padded * (int64_t)sizeof(float), "gradients", &unit->grads));
+    if (params->stage == 0 && !narrow)
+        unit->master = unit->weights; /* one and the same */
+    else
+        TRY(room(params, per, "fp32 weights", &unit->master));
+    if (params->stage > 0 && narrow)
+        TRY(room(params, unit->per * params->elem_bytes, "this rank's weights", &unit->narrow));
+    if (params->stage == 0)
+        unit->sums = unit->grads;
+    else
+        TRY(room(params, per, "summed gradients", &unit->sums));
+    TRY(room(params, per, "optimizer state", &unit->m));
+    return room(params, per, "optimizer state", &unit->v);
+}
+
+static enum status slot_alloc(struct params *params, struct slot *slot, int64_t elems, int elem_bytes, const char *what)
+{
+    slot->unit = -1;
+    return room(params, elems * elem_bytes, what, &slot->memory);
+}
+
+static enum status slots_alloc(struct params *params)
+{
+    int last = params->layout->units - 1;
+    if (params->stage == 3) {
+        for (int s = 0; s < SLOTS; s++)
+            TRY(slot_alloc(params, &params->weights[s], largest(params, true, false), params->elem_bytes,
+                           "gathered weights"));
+        TRY(slot_alloc(params, &params->first, params->unit[0].padded, params->elem_bytes, "gathered weights"));
+        TRY(slot_alloc(params, &params->last, params->unit[last].padded, params->elem_bytes, "gathered weights"));
+    }
+    if (params->stage >= 2) {
+        TRY(slot_alloc(params, &params->grads, largest(params, true, false), sizeof(float), "a layer's gradients"));
+        TRY(slot_alloc(params, &params->grads_first, params->unit[0].padded, sizeof(float),
+                       "the embedding's gradients"));
+        TRY(slot_alloc(params, &params->grads_last, params->unit[last].padded, sizeof(float), "the head's gradients"));
+    }
+    return STATUS_OK;
+}
+
+static enum status scratch_alloc(struct params *params)
+{
+    int64_t whole = largest(params, false, false), per = largest(params, false, true);
+    size_t bytes = (size_t)whole * sizeof(float); /* of a reduce-scatter */
+    const struct comm *over = params->stage == 0 ? params->groups->world : params->groups->replicate;
+    size_t all = comm_allreduce_scratch(over, params->stage == 0 ? whole : per, DTYPE_FP32);
+    size_t norm = nn_sum_scratch(dev_kind_of(params->dev), per);
+    bytes = bytes > all ? bytes : all;
+    bytes = bytes > norm ? bytes : norm;
+    TRY(room(params, (int64_t)bytes, "workspace of sums", &params->scratch));
+    TRY(room(params, per * (int64_t)sizeof(float), "a summed part", &params->sum));
+    return room(params, (int64_t)sizeof(double) * (params->layout->units + 1 + params->parts), "sums of squares",
+                &params->squares);
+}
+
+static enum status build(struct params *params)
+{
+    TRY(mem_alloc((size_t)params->layout->units * sizeof *params->unit, "units of parameters", (void **)&params->unit));
+    for (int u = 0; u < params->layout->units; u++) {
+        int64_t elems = params->layout->unit[u].elems, step = (int64_t)params->parts * LAYOUT_ALIGN;
+        params->unit[u].padded = (elems + step - 1) / step * step;
+        params->unit[u].per = params->unit[u].padded / params->parts;
+        TRY(unit_alloc(params, u));
+    }
+    TRY(slots_alloc(params));
+    return scratch_alloc(params);
+}
+
+enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, struct dev *dev,
+                          struct params **out)
+{
+    struct params *params = NULL;
+    TRY(comm_agree(groups->world, mem_alloc(sizeof *params, "parameters", (void **)&params), "prepare parameters"));
+    params->layout = layout;
+    params->stage = zero_stage;
+    params->groups = groups;
+    params->dev = dev;
+    params->parts = zero_stage > 0 ? comm_size(groups->shard) : 1;
+    params->part = zero_stage > 0 ? comm_rank(groups->shard) : 0;
+    params->dtype = layout->block.dtype;
+    params->elem_bytes = dtype_bytes(params->dtype);
+    enum status status = comm_agree(groups->world, build(params), "allocate parameters");
+    if (status != STATUS_OK) {
+        params_destroy(params);
+        return status;
+    }
+    *out = params;
+    return STATUS_OK;
+}
+
+void params_destroy(struct params *params)
+{
+    if (params == NULL)
+        return;
+    for (int u = 0; params->unit != NULL && u < params->layout->units; u++) {
+        struct unit *unit = &params->unit[u];
+        if (unit->master != unit->weights)
+            dev_free(params->dev, unit->master);
+        if (unit->sums != unit->grads)
+            dev_free(params->dev, unit->sums);
+        dev_free(params->dev, unit->weights);
+        dev_free(params->dev, unit->narrow);
+        dev_free(params->dev, unit->grads);
+        dev_free(params->dev, unit->m);
+        dev_free(params->dev, unit->v);
+    }
+    struct slot *slots[] = {&params->weights[0], &params->weights[1],  &params->first,     &params->last,
+                            &params->grads,      &params->grads_first, &params->grads_last};
+    for (size_t s = 0; s < sizeof slots / sizeof *slots; s++)
+        dev_free(params->dev, slots[s]->memory);
+    dev_free(params->dev, params->sum);
+    dev_free(params->dev, params->scratch);
+    dev_free(params->dev, params->squares);
+    free(params->unit);
+    free(params);
+}
+
+int64_t params_bytes(const struct params *params)
+{
+    return params->bytes;
+}
+
+struct params_shard params_shard(const struct params *params, int index)
+{
+    const struct unit *unit = &params->unit[index];
+    return (struct params_shard){unit->per * params->part, unit->per, unit->master, unit->m, unit->v, unit->sums};
+}
+
+/* ---- weights ---- */
+
+/* What a rank of the shard group gives to the others. */
+static const void *part_of_weights(const struct params *params, const struct unit *unit)
+{
+    return params->dtype == DTYPE_FP32 ? (const void *)unit->master : unit->narrow;
+}
+
+static enum status gather(struct params *params, const struct unit *unit, void *whole, struct dev_queue *queue)
+{
+    return comm_allgather(params->groups->shard, part_of_weights(params, unit), whole,
+                          (size_t)(unit->per * params->elem_bytes), queue);
+}
+
+enum status params_weights(struct params *params, int index, struct dev_queue *queue, const void **out)
+{
+    struct unit *unit = &params->unit[index];
+    *out = unit->weights;
+    if (unit->weights != NULL)
+        return STATUS_OK;
+    struct slot *slot = index == 0                           ? &params->first
+                        : index == params->layout->units - 1 ? &params->last
+                                                             : &params->weights[index % SLOTS];
+    if (slot->unit != index) {
+        slot->unit = -1;
+        TRY(RANGE_AT("gather weights", index, gather(params, unit, slot->memory, queue)));
+        slot->unit = index;
+    }
+    *out = slot->memory;
+    return STATUS_OK;
+}
+
+enum status params_refresh(struct params *params, struct dev_queue *queue)
+{
+    params->first.unit = params->last.unit = -1;
+    for (int s = 0; s < SLOTS; s++)
+        params->weights[s].unit = -1;
+    for (int u = 0; u < params->layout->units; u++) {
+        struct unit *unit = &params->unit[u];
+        void *narrow = params->stage == 0 ? unit->weights : unit->narrow;
+        if (narrow != NULL && narrow != unit->master)
+            TRY(nn_convert(unit->per, DTYPE_FP32, unit->master, params->dtype, narrow, queue));
+        if (params->stage == 1 || params->stage == 2)
+            TRY(gather(params, unit, unit->weights, queue));
+    }
+    return STATUS_OK;
+}
+
+/* ---- initial weights ---- */
+
+static float drawn(uint64_t key, int64_t element)
+{
+    const double pi = 3.14159265358979323846;
+    double u = ((double)(rng_hash(key, (uint64_t)element * 2) >> 11) + 0.5) * 0x1p-53;
+    double w = (double)(rng_hash(key, (uint64_t)element * 2 + 1) >> 11) * 0x1p-53;
+    return (float)(0.02 * sqrt(-2 * log(u)) * cos(2 * pi * w));
+}
+
+/* Elements [from, from + n) of a tensor. */
+static void draw(const struct layout_tensor *tensor, uint64_t key, int64_t from, int64_t n, float *out)
+{
+    bool norm = !tensor->matrix && strstr(tensor->name, "norm") != NULL;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = tensor->matrix ? drawn(key, from + i) : norm ? 1.0f : 0.0f;
+}
+
+/* The part of a tensor that this rank has: its elements [*from, *from + n) at *at of the shard. */
+static int64_t overlap(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at)
+{
+    struct params_shard shard = params_shard(params, tensor->unit);
+    int64_t begin = most(tensor->offset, shard.first), tensor_end = tensor->offset + tensor->rows * tensor->cols;
+    int64_t end = tensor_end < shard.first + shard.n ? tensor_end : shard.first + shard.n;
+    *from = begin - tensor->offset;
+    *at = begin - shard.first;
+    return end > begin ? end - begin : 0;
+}
+
+enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
+{
+    enum { PIECE = 1 << 16 };
+    float *piece = NULL;
+    TRY(mem_alloc(PIECE * sizeof *piece, "initial weights", (void **)&piece));
+    enum status status = STATUS_OK;
+    for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++) {
+        const struct layout_tensor *tensor = &params->layout->tensor[t];
+        int64_t from, at, n = overlap(params, tensor, &from, &at);
+        for (int64_t done = 0; done < n && status == STATUS_OK; done += PIECE) {
+            int64_t some = n - done < PIECE ? n - done : PIECE;
+            draw(tensor, rng_hash(seed, (uint64_t)t), from + done, some, piece);
+            status =
+                dev_copy(queue, params->unit[tensor->unit].master + at + done, piece, (size_t)some * sizeof *piece);
+        }
+    }
+    free(piece);
+    return status == STATUS_OK ? params_refresh(params, queue) : status;
+}
+
+/* ---- gradients ---- */
+
+static struct slot *grads_slot(struct params *params, int index)
+{
+    return index == 0 ? &params->grads_first : is_layer(params, index) ? &params->grads : &params->grads_last;
+}
+
+enum status params_grads(struct params *params, int index, struct dev_queue *queue, float **out)
+{
+    struct unit *unit = &params->unit[index];
+    *out = unit->grads;
+    if (unit->grads != NULL)
+        return STATUS_OK;
+    struct slot *slot = grads_slot(params, index);
+    if (slot->unit != index)
+        TRY(dev_fill(queue, slot->memory, 0, (size_t)unit->padded * sizeof(float)));
+    slot->unit = index;
+    *out = slot->memory;
+    return STATUS_OK;
+}
+
+static enum status sum_into_part(struct params *params, const struct unit *unit, const float *whole, float *out,
+                                 struct dev_queue *queue)
+{
+    return comm_reduce_scatter(params->groups->shard, whole, out, unit->per, DTYPE_FP32, params->scratch, queue);
+}
+
+enum status params_reduce(struct params *params, int index, struct dev_queue *queue)
+{
+    struct unit *unit = &params->unit[index];
+    if (unit->grads != NULL)
+        return STATUS_OK; /* at the end of the step */
+    struct slot *slot = grads_slot(params, index);
+    TRY(RANGE_AT("reduce gradients", index, sum_into_part(params, unit, slot->memory, params->sum, queue)));
+    slot->unit = -1;
+    return nn_add(unit->per, DTYPE_FP32, unit->sums, params->sum, queue);
+}
+
+/* What is not summed yet. */
+static enum status sum_rest(struct params *params, struct dev_queue *queue)
+{
+    for (int u = 0; u < params->layout->units; u++) {
+        struct unit *unit = &params->unit[u];
+        if (params->stage == 0) {
+            TRY(comm_allreduce(params->groups->world, unit->grads, unit->padded, DTYPE_FP32, params->scratch, queue));
+            continue;
+        }
+        if (params->stage == 1)
+            TRY(sum_into_part(params, unit, unit->grads, unit->sums, queue));
+        if (comm_size(params->groups->replicate) > 1)
+            TRY(comm_allreduce(params->groups->replicate, unit->sums, unit->per, DTYPE_FP32, params->scratch, queue));
+    }
+    return STATUS_OK;
+}
+
+/* Sums of units in order, then of ranks in order: every rank has the same norm, to the bit. */
+static enum status norm_of(struct params *params, struct dev_queue *queue, double *norm)
+{
+    int units = params->layout->units, parts = params->parts;
+    double *host = NULL, squares = 0;
+    TRY(mem_alloc((size_t)(units > parts ? units : parts) * sizeof *host, "sums of squares", (void **)&host));
+    enum status status = STATUS_OK;
+    for (int u = 0; u < units && status == STATUS_OK; u++)
+        status = nn_sum(params->unit[u].per, params->unit[u].sums, true, params->squares + u, params->scratch, queue);
+    if (status == STATUS_OK)
+        status = dev_copy(queue, host, params->squares, (size_t)units * sizeof *host);
+    if (status == STATUS_OK)
+        status = dev_sync(queue, INT64_MAX);
+    for (int u = 0; u < units; u++)
+        squares += host[u];
+    if (status == STATUS_OK && parts > 1) {
+        double *mine = params->squares + units, *all = mine + 1;
+        status = dev_copy(queue, mine, &squares, sizeof squares);
+        if (status == STATUS_OK)
+            status = comm_allgather(params->groups->shard, mine, all, sizeof squares, queue);
+        if (status == STATUS_OK)
+            status = dev_copy(queue, host, all, (size_t)parts * sizeof *host);
+        if (status == STATUS_OK)
+            status = dev_sync(queue, INT64_MAX);
+        squares = 0;
+        for (int p = 0; p < parts; p++)
+            squares += host[p];
+    }
+    free(host);
+    *norm = sqrt(squares);
+    return status;
+}
+
+enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm)
+{
+    TRY(RANGE("sum gradients", sum_rest(params, queue)));
+    return norm_of(params, queue, norm);
+}
+
+static enum status clear(struct params *params, struct dev_queue *queue)
+{
+    for (int u = 0; u < params->layout->units; u++) {
+        struct unit *unit = &params->unit[u];
+        if (unit->grads != NULL)
+            TRY(dev_fill(queue, unit->grads, 0, (size_t)unit->padded * sizeof(float)));
+        if (unit->sums != unit->grads)
+            TRY(dev_fill(queue, unit->sums, 0, (size_t)unit->per * sizeof(float)));
+    }
+    return STATUS_OK;
+}
+
+/* Vectors do not decay. */
+static enum status update(struct params *params, const struct nn_adamw *adamw, struct dev_queue *queue)
+{
+    for (int t = 0; t < params->layout->tensors; t++) {
+        const struct layout_tensor *tensor = &params->layout->tensor[t];
+        struct unit *unit = &params->unit[tensor->unit];
+        int64_t from, at, n = overlap(params, tensor, &from, &at);
+        struct nn_adamw how = *adamw;
+        char *weights = params->stage == 0 ? unit->weights : unit->narrow;
+        if (n == 0)
+            continue;
+        how.decay = tensor->matrix ? adamw->decay : 0;
+        TRY(nn_adamw(n, &how, params->dtype, unit->master + at, unit->m + at, unit->v + at, unit->sums + at,
+                     weights == NULL ? (void *)(unit->master + at) : weights + at * params->elem_bytes, queue));
+    }
+    return STATUS_OK;
+}
+
+static enum status spread(struct params *params, struct dev_queue *queue)
+{
+    params->first.unit = params->last.unit = -1;
+    for (int s = 0; s < SLOTS; s++)
+        params->weights[s].unit = -1;
+    for (int u = 0; u < params->layout->units && (params->stage == 1 || params->stage == 2); u++)
+        TRY(gather(params, &params->unit[u], params->unit[u].weights, queue));
+    return STATUS_OK;
+}
+
+enum status params_step(struct params *params, const struct nn_adamw *adamw, double clip, struct dev_queue *queue,
+                        double *norm)
+{
+    struct nn_adamw how = *adamw;
+    double found;
+    TRY(params_finish_grads(params, queue, &found));
+    if (!isfinite(found))
+        return HINT(FAIL(STATUS_CHECK, "the gradients of step %lld are not finite: nothing was changed",
+                         (long long)adamw->step),
+                    "a lower --lr, or --verify, which says where");
+    if (clip > 0 && found > clip)
+        how.grad_scale *= (float)(clip / found);
+    TRY(RANGE("optimizer", update(params, &how, queue)));
+    TRY(clear(params, queue));
+    *norm = found;
+    return RANGE("spread weights", spread(params, queue));
+}

@@ -1,0 +1,60 @@
+/* train/params.h -- parameters, gradients and optimizer state, shared by the ranks of a job as ZeRO does.
+ *
+ * A rank is (replicate, shard, s): s its place in its sp group, fastest, so an sp group is consecutive ranks. Every rank has data of its
+ * own tokens, so gradients are sums over all ranks. The shard group, dp_shard * sp consecutive ranks, holds one copy of what a stage
+ * shards, the same shard on the ranks of a replicate group:
+ *
+ *   stage   weights      gradients                             fp32 weights, m, v
+ *   0       whole        whole, summed over the job            whole
+ *   1       whole        whole, summed into shards at the step sharded
+ *   2       whole        sharded, after each unit's backward   sharded
+ *   3       sharded, a unit gathered while it is used          sharded
+ *
+ * A unit (train/layout.h) is padded to a multiple of the group. Sums are fp32, in rank order on the CPU: within the shard group, then over
+ * the replicate group.
+ *
+ *     TRY(params_weights(params, unit, queue, &weights));
+ *     TRY(params_grads(params, unit, queue, &grads));      ...  TRY(params_reduce(params, unit, queue));   // complete for this micro-step
+ *     TRY(params_step(params, &adamw, clip, queue, &norm));
+ */
+#ifndef SPTUNE_TRAIN_PARAMS_H
+#define SPTUNE_TRAIN_PARAMS_H
+
+#include "comm/comm.h"
+#include "kernels/nn.h"
+#include "train/groups.h"
+#include "train/layout.h"
+
+struct params;
+
+/* Collective; layout and groups are borrowed. Weights are 0 until params_init, or until masters were written and params_refresh. */
+enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, struct dev *dev,
+                          struct params **out);
+void params_destroy(struct params *params);
+/* From a normal distribution of deviation 0.02 by seed and tensor alone, however the params is shared out; norms 1, biases 0. */
+enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue);
+
+/* The unit's weights of the storage dtype, whole; gathered first where sharded: collective then. They stay until the next but one layer's
+ * are asked for, those of the first and the last unit until the step. */
+enum status params_weights(struct params *params, int unit, struct dev_queue *queue, const void **out);
+/* The unit's gradients, fp32, to be added to; 0 at the begin of a step. */
+enum status params_grads(struct params *params, int unit, struct dev_queue *queue, float **out);
+enum status params_reduce(struct params *params, int unit, struct dev_queue *queue);
+/* Collective: sums what is not summed yet, clips to `clip` (0: not) on the global norm, updates, gathers weights of stages 1 and 2, and
+ * makes gradients 0. norm: before clipping. A norm that is not finite changes nothing: STATUS_CHECK. */
+enum status params_step(struct params *params, const struct nn_adamw *adamw, double clip, struct dev_queue *queue,
+                        double *norm);
+/* Only sums and norm, for verification: afterwards params_shard has this rank's part. */
+enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm);
+
+/* Of each unit this rank holds elements [first, first + n), the rest belongs to others of its shard group. Padding included. */
+struct params_shard {
+    int64_t first, n;
+    float *master, *m, *v, *grads;
+};
+struct params_shard params_shard(const struct params *params, int unit);
+/* Weights of the storage dtype are made again from the fp32 ones after those were written (a checkpoint). Collective. */
+enum status params_refresh(struct params *params, struct dev_queue *queue);
+int64_t params_bytes(const struct params *params);
+
+#endif

@@ -1,0 +1,80 @@
+/* train/run.c -- the loop. */
+#include "train/run.h"
+
+#include "base/text.h"
+
+static bool evaluates(const struct run_options *o, int64_t step)
+{
+    return o->eval_every > 0 && (step + 1) % o->eval_every == 0;
+}
+
+static bool saves(const struct run_options *o)
+{
+    return o->trainer.save[0] != '\0';
+}
+
+/* Rank 0 decides for all. */
+static enum status stops(struct comm *world, const struct run_sink *sink, bool *out)
+{
+    double stop = sink != NULL && sink->stop != NULL && sink->stop(sink->arg) ? 1 : 0;
+    TRY(comm_max(world, &stop, 1));
+    *out = stop > 0;
+    return STATUS_OK;
+}
+
+/* Rows that training does not see: those after its last step. */
+static enum status evaluate(struct trainer *trainer, const struct run_options *o, int64_t first, double *loss)
+{
+    double sum = 0;
+    for (int64_t s = 0; s < o->eval_steps; s++) {
+        double one;
+        TRY(trainer_evaluate(trainer, first + s, &one));
+        sum += one;
+    }
+    *loss = sum / (double)o->eval_steps;
+    return STATUS_OK;
+}
+
+static enum status step_all(struct trainer *trainer, const struct run_options *o, struct comm *world,
+                            const struct run_sink *sink, struct run_result *result)
+{
+    int64_t steps = trainer_steps(trainer);
+    if (sink != NULL)
+        TRY(sink->begin(sink->arg, trainer, steps));
+    for (int64_t step = trainer_first(trainer); step < steps; step++) {
+        bool stop;
+        double eval;
+        TRY(stops(world, sink, &stop));
+        if (stop)
+            break;
+        TRY(trainer_step(trainer, step, &result->last));
+        if (evaluates(o, step))
+            TRY(evaluate(trainer, o, steps, &eval));
+        result->steps++;
+        enum status status =
+            sink != NULL ? sink->step(sink->arg, &result->last, evaluates(o, step) ? &eval : NULL) : STATUS_OK;
+        TRY(comm_agree(world, status, "report a step"));
+        if (o->save_every > 0 && (step + 1) % o->save_every == 0 && step + 1 < steps)
+            TRY(trainer_save(trainer, step + 1));
+    }
+    return saves(o) && result->steps > 0 ? trainer_save(trainer, result->last.step + 1) : STATUS_OK;
+}
+
+enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,
+                      const struct run_sink *sink, struct run_result *out)
+{
+    struct trainer *trainer = NULL;
+    struct run_result result = {0};
+    TRY(trainer_create(&options->trainer, world, dev, &trainer));
+    enum status status =
+        options->verify ? trainer_verify(trainer, &result.verdict) : step_all(trainer, options, world, sink, &result);
+    double bytes = (double)trainer_bytes(trainer);
+    text_print(result.worst_name, sizeof result.worst_name, "%s",
+               trainer_tensor_name(trainer, result.verdict.worst_tensor));
+    if (status == STATUS_OK)
+        status = comm_max(world, &bytes, 1);
+    result.bytes = (int64_t)bytes;
+    trainer_destroy(trainer);
+    *out = result;
+    return status;
+}

@@ -1,0 +1,37 @@
+/* train/run.h -- a training run from its first step to its last: what every rank of the job calls with the same bytes.
+ *
+ * Rank 0 has a sink, which is told of each step and may end the run before the next one; the others have none.
+ */
+#ifndef SPTUNE_TRAIN_RUN_H
+#define SPTUNE_TRAIN_RUN_H
+
+#include "train/trainer.h"
+
+struct run_options {
+    struct trainer_options trainer;
+    bool verify;        /* compare with the unsharded run, and nothing else */
+    int64_t eval_every; /* steps; 0: never */
+    int64_t eval_steps;
+    int64_t save_every; /* steps; the last is saved too; 0: only that one, where the trainer has a directory */
+};
+
+struct run_sink {
+    void *arg;
+    enum status (*begin)(void *arg, struct trainer *trainer, int64_t steps);
+    enum status (*step)(void *arg, const struct trainer_report *report,
+                        const double *eval); /* eval: NULL when there was none */
+    bool (*stop)(void *arg);
+};
+
+struct run_result {
+    struct trainer_verdict verdict; /* of verify */
+    char worst_name[64];            /* of its worst tensor */
+    struct trainer_report last;
+    int64_t steps; /* done */
+    int64_t bytes; /* of parameters, states and activations, the largest of any rank */
+};
+
+enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,
+                      const struct run_sink *sink, struct run_result *out);
+
+#endif

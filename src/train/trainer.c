@@ -1,0 +1,278 @@
+/* train/trainer.c -- the steps of a training run. */
+#include "train/trainer.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "train/checkpoint.h"
+#include "train/corpus.h"
+#include "train/trainer_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- life ---- */
+
+/* The sources compiled in, as a file without a name. */
+static enum status corpus_open(int *out_fd, char path[TRAINER_PATH])
+{
+    size_t bytes = (size_t)(train_corpus_end - train_corpus);
+    int fd = memfd_create("sptune sources", MFD_CLOEXEC);
+    for (size_t at = 0; fd >= 0 && at < bytes;) {
+        ssize_t n = write(fd, train_corpus + at, bytes - at);
+        if (n <= 0) {
+            close(fd);
+            fd = -1;
+        }
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (fd < 0)
+        return FAIL(STATUS_IO, "no memory for this project's sources");
+    text_print(path, TRAINER_PATH, "/proc/self/fd/%d", fd);
+    *out_fd = fd;
+    return STATUS_OK;
+}
+
+static enum status data_prepare(struct trainer *t)
+{
+    const struct trainer_options *o = &t->options;
+    char path[TRAINER_PATH];
+    int fd = -1;
+    text_print(path, sizeof path, "%s", o->data);
+    if (path[0] == '\0')
+        TRY(corpus_open(&fd, path));
+    struct data_options how = {.path = path,
+                               .form = o->form,
+                               .vocab = o->model.vocab,
+                               .seqs = o->seqs,
+                               .n_seqs = o->n_seqs,
+                               .pad_to = o->plan.sp,
+                               .separator = o->separator,
+                               .micro_batch = (int)o->plan.micro_batch,
+                               .accumulate = (int)o->plan.accumulate,
+                               .groups = comm_size(t->world) / o->plan.sp,
+                               .epochs = o->epochs,
+                               .seed = o->seed};
+    enum status status = data_open(&how, &t->data);
+    if (fd >= 0)
+        close(fd);
+    TRY(status);
+    return mem_alloc((size_t)o->plan.accumulate * sizeof *t->batch, "batches", (void **)&t->batch);
+}
+
+/* Initial weights from elsewhere, or the last checkpoint. */
+static enum status load(struct trainer *t)
+{
+    const struct trainer_options *o = &t->options;
+    char dir[TRAINER_PATH + 64];
+    int64_t step = -1;
+    enum status status = STATUS_OK;
+    if (o->resume)
+        status = checkpoint_last(o->save, dir, sizeof dir, &step);
+    if (status == STATUS_OK && step >= 0)
+        status = checkpoint_load(dir, true, &t->layout, t->params, t->queue);
+    else if (status == STATUS_OK && o->from[0] != '\0')
+        status = checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
+    TRY(comm_agree(t->world, status, "read weights"));
+    t->first = step > 0 ? step : 0;
+    return step >= 0 || o->from[0] != '\0' ? params_refresh(t->params, t->queue) : STATUS_OK;
+}
+
+enum status trainer_create(const struct trainer_options *options, struct comm *world, struct dev *dev,
+                           struct trainer **out)
+{
+    struct trainer *t = NULL;
+    enum status status;
+    if (options->separator.n > 0 && options->plan.micro_batch > 1)
+        return HINT(FAIL(STATUS_USAGE,
+                         "packed rows differ in their documents; %lld of them cannot go through attention together",
+                         (long long)options->plan.micro_batch),
+                    "--micro-batch 1 with more --accumulate");
+    TRY(comm_agree(world, mem_alloc(sizeof *t, "a training run", (void **)&t), "prepare training"));
+    t->options = *options;
+    t->world = world;
+    t->dev = dev;
+    TRY_OUT(comm_agree(world, dev_queue_create(dev, &t->queue), "prepare training"));
+    TRY_OUT(comm_agree(world, layout_create(&options->model, options->dtype, &t->layout), "read the model"));
+    TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
+    TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
+    TRY_OUT(params_create(&t->layout, options->plan.zero_stage, &t->groups, dev, &t->params));
+    TRY_OUT(params_init(t->params, options->seed, t->queue));
+    TRY_OUT(load(t));
+    TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, t->groups.sp, dev, &t->decoder));
+    *out = t;
+    return STATUS_OK;
+out:
+    trainer_destroy(t);
+    return status;
+}
+
+void trainer_destroy(struct trainer *t)
+{
+    if (t == NULL)
+        return;
+    decoder_destroy(t->decoder);
+    params_destroy(t->params);
+    groups_destroy(&t->groups);
+    for (int64_t m = 0; t->batch != NULL && m < t->options.plan.accumulate; m++)
+        data_batch_free(&t->batch[m]);
+    free(t->batch);
+    data_close(t->data);
+    layout_free(&t->layout);
+    dev_queue_destroy(t->queue);
+    free(t);
+}
+
+int64_t trainer_first(const struct trainer *t)
+{
+    return t->first;
+}
+
+enum status trainer_save(struct trainer *t, int64_t step)
+{
+    return checkpoint_save(t->options.save, step, &t->layout, t->params, &t->groups, &t->options.plan, t->options.seed,
+                           t->dev, t->queue);
+}
+
+int64_t trainer_steps(const struct trainer *t)
+{
+    int64_t all = data_steps(t->data);
+    return t->options.steps > 0 && t->options.steps < all ? t->options.steps : all;
+}
+
+const char *trainer_tensor_name(const struct trainer *t, int tensor)
+{
+    return t->layout.tensor[tensor].name;
+}
+
+int64_t trainer_bytes(const struct trainer *t)
+{
+    return params_bytes(t->params) + decoder_bytes(t->decoder);
+}
+
+double trainer_lr(const struct trainer_options *o, int64_t steps, int64_t step)
+{
+    const double pi = 3.14159265358979323846;
+    if (step < o->warmup)
+        return o->lr * (double)(step + 1) / (double)o->warmup;
+    double share = steps > o->warmup ? (double)(step - o->warmup) / (double)(steps - o->warmup) : 0;
+    return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(pi * share));
+}
+
+/* ---- a step ---- */
+
+void trainer_problem(const struct trainer_options *o, const struct data_batch *batch, int world, struct problem *out)
+{
+    memset(out, 0, sizeof *out); /* compared as bytes */
+    problem_from_model(&o->model, batch->seq, world, out);
+    out->batch = batch->rows;
+    out->dtype = o->dtype;
+    out->window = o->model.window_layers > 0 ? o->model.window : 0;
+    out->docs = batch->doc_len != NULL ? batch->docs[0] : 0;
+    for (int d = 0; d < out->docs; d++)
+        out->doc_len[d] = batch->doc_len[d];
+}
+
+enum status trainer_read(const struct trainer *t, struct data *data, int64_t step, int64_t micro, int group, int sp,
+                         int rank, struct data_batch *out)
+{
+    int64_t local = data_padded(data, step) / sp;
+    struct data_ranges ranges = {.n = 1, .range = {{local * rank, local}}};
+    (void)t;
+    return data_read(data, step, (int)micro, group, &ranges, out);
+}
+
+/* Batches of the step; *valid and *tokens over the job. */
+static enum status read_step(struct trainer *t, int64_t step, double *valid, double *tokens)
+{
+    const struct plan *plan = &t->options.plan;
+    int rank = comm_rank(t->world), sp = plan->sp;
+    enum status status = STATUS_OK;
+    double sums[2] = {0};
+    for (int64_t m = 0; m < plan->accumulate && status == STATUS_OK; m++) {
+        status = trainer_read(t, t->data, step, m, data_group(rank, sp), sp, data_index(rank, sp), &t->batch[m]);
+        if (status == STATUS_OK && data_index(rank, sp) == 0) {
+            sums[0] += (double)t->batch[m].valid;
+            sums[1] += (double)(t->batch[m].seq * t->batch[m].rows);
+        }
+    }
+    TRY(comm_agree(t->world, status, "read its rows"));
+    TRY(groups_sum(&t->groups, sums, 2, t->queue));
+    *valid = sums[0];
+    *tokens = sums[1];
+    return STATUS_OK;
+}
+
+/* What token losses of micro-step m count in the step's loss; gradients are summed over ranks. */
+static double share_of(const struct trainer *t, double valid, int64_t m)
+{
+    const struct plan *plan = &t->options.plan;
+    struct loss_share share = {.groups = comm_size(t->world) / plan->sp,
+                               .micros = (int)plan->accumulate,
+                               .step_valid = (int64_t)valid,
+                               .part_valid = t->batch[m].valid,
+                               .averaged = 1};
+    return loss_scale(t->options.norm, &share);
+}
+
+static enum status run_step(struct trainer *t, double valid, bool backward, double *loss)
+{
+    double sum = 0;
+    for (int64_t m = 0; m < t->options.plan.accumulate; m++) {
+        const struct data_batch *b = &t->batch[m];
+        struct decoder_batch batch = {b->ids, b->labels, b->positions};
+        struct problem problem;
+        double here = 0, share = share_of(t, valid, m);
+        trainer_problem(&t->options, b, comm_size(t->world), &problem);
+        TRY(decoder_run(t->decoder, &problem, &batch, (float)share, backward, t->queue, &here));
+        sum += share * here;
+    }
+    TRY(groups_sum(&t->groups, &sum, 1, t->queue));
+    *loss = sum;
+    if (!isfinite(*loss))
+        return HINT(FAIL(STATUS_CHECK, "the loss is %g: nothing was changed", *loss),
+                    "a lower --lr; the last checkpoint is as it was");
+    return STATUS_OK;
+}
+
+enum status trainer_gradients(struct trainer *t, int64_t step, double *loss, double *norm)
+{
+    double valid, tokens;
+    TRY(read_step(t, step, &valid, &tokens));
+    TRY(run_step(t, valid, true, loss));
+    return params_finish_grads(t->params, t->queue, norm);
+}
+
+enum status trainer_step(struct trainer *t, int64_t step, struct trainer_report *out)
+{
+    const struct trainer_options *o = &t->options;
+    int64_t begin = clock_ns();
+    double valid, tokens;
+    struct trainer_report report = {.step = step, .lr = trainer_lr(o, trainer_steps(t), step)};
+    struct nn_adamw adamw = {.lr = (float)report.lr,
+                             .beta1 = (float)o->beta1,
+                             .beta2 = (float)o->beta2,
+                             .eps = (float)o->eps,
+                             .decay = (float)o->decay,
+                             .grad_scale = 1,
+                             .step = step + 1};
+    TRY(read_step(t, step, &valid, &tokens));
+    TRY(run_step(t, valid, true, &report.loss));
+    TRY(params_step(t->params, &adamw, o->clip, t->queue, &report.grad_norm));
+    TRY(dev_sync(t->queue, INT64_MAX));
+    report.valid = (int64_t)valid;
+    report.tokens = (int64_t)tokens;
+    report.seconds = (double)(clock_ns() - begin) * 1e-9;
+    *out = report;
+    return STATUS_OK;
+}
+
+enum status trainer_evaluate(struct trainer *t, int64_t step, double *loss)
+{
+    double valid, tokens;
+    TRY(read_step(t, step, &valid, &tokens));
+    return run_step(t, valid, false, loss);
+}

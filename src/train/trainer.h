@@ -1,0 +1,77 @@
+/* train/trainer.h -- a training run: data, decoder, parameters and optimizer under a plan; collective over the job.
+ *
+ * Loss: train/loss.h. Where no label of a step is valid the loss and the gradient are 0 and the step says so.
+ *
+ *     TRY(trainer_create(&options, world, dev, &trainer));
+ *     for (int64_t step = trainer_first(trainer); step < trainer_steps(trainer); step++)
+ *         TRY(trainer_step(trainer, step, &report));
+ *     trainer_destroy(trainer);
+ */
+#ifndef SPTUNE_TRAIN_TRAINER_H
+#define SPTUNE_TRAIN_TRAINER_H
+
+#include "comm/comm.h"
+#include "model/model.h"
+#include "sp/plan.h"
+#include "train/data.h"
+#include "train/loss.h"
+
+enum { TRAINER_PATH = 1024, TRAINER_SEQS = 16 };
+
+/* A plain value: every rank is given the same bytes. */
+struct trainer_options {
+    struct model model;
+    struct plan plan;
+    enum dtype dtype;
+    char data[TRAINER_PATH];
+    enum data_form form;
+    struct data_separator separator;
+    int64_t seqs[TRAINER_SEQS];
+    int n_seqs;
+    int64_t steps; /* 0: what the data give */
+    int64_t epochs;
+    double lr, min_lr; /* cosine from the one to the other after a linear warm-up */
+    int64_t warmup;    /* steps */
+    double clip;       /* of the global norm; 0: none */
+    double beta1, beta2, eps, decay;
+    enum loss_norm norm;
+    uint64_t seed;
+    char from[TRAINER_PATH]; /* initial weights: safetensors, or a directory of them; "": drawn by the seed */
+    char save[TRAINER_PATH]; /* directory of checkpoints; "": none */
+    bool resume;             /* from the last checkpoint there, if there is one */
+};
+
+struct trainer_report {
+    int64_t step; /* from 0 */
+    double loss, grad_norm, lr, seconds;
+    int64_t tokens, valid; /* of the step, over the job: padding not counted; labels that count */
+};
+
+struct trainer;
+enum status trainer_create(const struct trainer_options *options, struct comm *world, struct dev *dev,
+                           struct trainer **out);
+void trainer_destroy(struct trainer *trainer);
+int64_t trainer_steps(const struct trainer *trainer);
+int64_t trainer_first(const struct trainer *trainer); /* where a resumed run goes on, else 0 */
+/* A checkpoint of the state before `step`, in options.save. Collective; what was there stays until it is whole. */
+enum status trainer_save(struct trainer *trainer, int64_t step);
+double trainer_lr(const struct trainer_options *options, int64_t steps, int64_t step);
+enum status trainer_step(struct trainer *trainer, int64_t step, struct trainer_report *out);
+/* The loss of a step's rows, without gradients. */
+enum status trainer_evaluate(struct trainer *trainer, int64_t step, double *loss);
+int64_t trainer_bytes(const struct trainer *trainer); /* of parameters, states and activations on this rank */
+
+/* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient
+ * |g - whole| / |whole|. Both start from the seed's weights. */
+struct trainer_verdict {
+    double loss, whole_loss, loss_error;
+    double worst;      /* over tensors */
+    int worst_tensor;  /* trainer_tensor_name */
+    double norm_error; /* of the global norm */
+    int tensors;
+};
+const char *trainer_tensor_name(const struct trainer *trainer, int tensor);
+/* Gradients are spent by it: only trainer_destroy comes after. */
+enum status trainer_verify(struct trainer *trainer, struct trainer_verdict *out);
+
+#endif

@@ -1,0 +1,30 @@
+/* train/trainer_state.h -- what a training run holds; for trainer.c and trainer_verify.c. */
+#ifndef SPTUNE_TRAIN_TRAINER_STATE_H
+#define SPTUNE_TRAIN_TRAINER_STATE_H
+
+#include "train/decoder.h"
+#include "train/trainer.h"
+
+struct trainer {
+    struct trainer_options options;
+    struct comm *world;
+    struct dev *dev;
+    struct dev_queue *queue;
+    struct groups groups;
+    struct layout layout;
+    struct params *params;
+    struct decoder *decoder;
+    struct data *data;
+    struct data_batch *batch; /* [accumulate] of the step */
+    int64_t first;
+};
+
+void trainer_problem(const struct trainer_options *options, const struct data_batch *batch, int world,
+                     struct problem *out);
+/* What rank `rank` of `sp` of a group reads of a micro-step. */
+enum status trainer_read(const struct trainer *trainer, struct data *data, int64_t step, int64_t micro, int group,
+                         int sp, int rank, struct data_batch *out);
+/* Loss and summed gradients of a step; nothing is updated. */
+enum status trainer_gradients(struct trainer *trainer, int64_t step, double *loss, double *norm);
+
+#endif
