@@ -252,6 +252,7 @@ static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const 
                                       .a_step = shape->trans_a ? shape->m : shape->k,
                                       .b = b,
                                       .b_step = shape->trans_b ? shape->k : shape->n,
+                                      .beta = shape->add ? 1.0f : 0.0f,
                                       .c = c,
                                       .c_step = shape->n},
                     queue);
@@ -263,7 +264,7 @@ static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const 
     return STATUS_OK;
 }
 
-enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
+enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, void *c,
                      void *workspace, struct dev_queue *queue)
 {
     return RANGE("gemm", run(dev, shape, a, b, c, workspace, queue));

@@ -19,10 +19,11 @@ struct gemm_shape {
     int64_t m, n, k;
     enum dtype dtype;
     bool trans_a, trans_b; /* a is [k][m]; b is [n][k] */
+    bool add, narrow;
 };
 
 size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape);
-enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
+enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, void *c,
                      void *workspace, struct dev_queue *queue);
 enum status gemm_ready(enum dev_kind dev); /* STATUS_ABSENT: nothing computes products there, saying what is missing */
 /* What computes: "openblas 0.3.21 <core>"; "" when nothing does. */
