@@ -12,6 +12,7 @@
 #include "cli/report.h"
 #include "cli/session.h"
 #include "cli/threads.h"
+#include "cli/train_options.h"
 #include "comm/launch.h"
 #include "kernels/gemm.h"
 
@@ -24,6 +25,7 @@ const struct ranks_mode ranks_modes[] = {
     {"bench", bench_serve},
     {"check", check_serve},
     {"explain", explain_exchange_serve},
+    {"train", train_serve},
     {NULL, NULL},
 };
 

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-extern const struct verb verb_topo, verb_model, verb_check, verb_bench, verb_tune, verb_explain, verb_results,
+extern const struct verb verb_topo, verb_model, verb_check, verb_bench, verb_tune, verb_train, verb_explain, verb_results,
     verb_help;
 
 const struct verb *const verbs[] = {
-    &verb_topo, &verb_model, &verb_check, &verb_bench, &verb_tune, &verb_explain, &verb_results, &verb_help, NULL,
+    &verb_topo, &verb_model, &verb_check, &verb_bench, &verb_tune, &verb_train, &verb_explain, &verb_results, &verb_help, NULL,
 };
 
 const struct opt cli_common[] = {

@@ -452,7 +452,7 @@ enum status params_step(struct params *params, const struct nn_adamw *adamw, dou
                          (long long)adamw->step),
                     "a lower --lr, or --verify, which says where");
     if (clip > 0 && found > clip)
-        how.grad_scale *= (float)(clip / found);
+        how.grad_scale *= (float)(clip / (found + 1e-6));
     TRY(RANGE("optimizer", update(params, &how, queue)));
     TRY(clear(params, queue));
     *norm = found;
