@@ -61,6 +61,7 @@ void plan_default(struct plan *out)
         .dp_shard = 1,
         .dp_replicate = 1,
         .tp = 1,
+        .ring = 1,
         .exchange = "packed",
         .attention = "cpu",
         .chunks = 1,
@@ -72,14 +73,17 @@ void plan_default(struct plan *out)
 
 char *plan_text(const struct plan *plan, char buf[PLAN_TEXT])
 {
-    snprintf(
-        buf, PLAN_TEXT,
-        "%s sp=%d dp_shard=%d dp_replicate=%d tp=%d %.31s %.31s chunks=%d zero=%d mb=%lld acc=%lld ckpt=%s offload=%s "
-        "loss=%s mlp=%s",
-        plan_method_name(plan->method), plan->sp, plan->dp_shard, plan->dp_replicate, plan->tp, plan->exchange,
-        plan->attention, plan->chunks, plan->zero_stage, (long long)plan->micro_batch, (long long)plan->accumulate,
-        plan_checkpointing_name(plan->checkpointing), plan_offload_name(plan->offload), plan_loss_name(plan->loss),
-        plan_mlp_name(plan->mlp));
+    char ring[24] = "";
+    if (plan->method == PLAN_METHOD_ULYSSES_RING)
+        snprintf(ring, sizeof ring, " ring=%d", plan->ring);
+    snprintf(buf, PLAN_TEXT,
+             "%s sp=%d%s dp_shard=%d dp_replicate=%d tp=%d %.31s %.31s chunks=%d zero=%d mb=%lld acc=%lld ckpt=%s "
+             "offload=%s "
+             "loss=%s mlp=%s",
+             plan_method_name(plan->method), plan->sp, ring, plan->dp_shard, plan->dp_replicate, plan->tp,
+             plan->exchange, plan->attention, plan->chunks, plan->zero_stage, (long long)plan->micro_batch,
+             (long long)plan->accumulate, plan_checkpointing_name(plan->checkpointing),
+             plan_offload_name(plan->offload), plan_loss_name(plan->loss), plan_mlp_name(plan->mlp));
     return buf;
 }
 
@@ -108,6 +112,7 @@ struct key {
 };
 static const struct key keys[] = {
     {"sp", offsetof(struct plan, sp), 1, KEY_INT, NULL, 0},
+    {"ring", offsetof(struct plan, ring), 1, KEY_INT, NULL, 0},
     {"dp_shard", offsetof(struct plan, dp_shard), 1, KEY_INT, NULL, 0},
     {"dp_replicate", offsetof(struct plan, dp_replicate), 1, KEY_INT, NULL, 0},
     {"tp", offsetof(struct plan, tp), 1, KEY_INT, NULL, 0},
@@ -167,7 +172,7 @@ static enum status key_parse(const char *name, const char *value, unsigned *seen
     enum status status = FAIL(STATUS_USAGE, "a plan has no key '%.40s'", name);
     const char *near = text_nearest(name, names, KEYS);
     return near ? HINT(status, "did you mean %s?", near)
-                : HINT(status, "keys are sp dp_shard dp_replicate tp chunks zero mb acc ckpt offload loss mlp");
+                : HINT(status, "keys are sp ring dp_shard dp_replicate tp chunks zero mb acc ckpt offload loss mlp");
 }
 
 static enum status name_parse(const char *what, const char *word, char out[PLAN_NAME])
@@ -229,12 +234,27 @@ bool plan_same_way(const struct plan *a, const struct plan *b)
 {
     if (a->sp != b->sp || strcmp(a->attention, b->attention) != 0)
         return false;
+    if (a->sp > 1 && (a->method != b->method || plan_ring(a) != plan_ring(b)))
+        return false;
     return a->sp == 1 || (a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0);
+}
+
+int plan_ring(const struct plan *plan)
+{
+    if (plan->method == PLAN_METHOD_RING)
+        return plan->sp > 0 ? plan->sp : 1;
+    return plan->method == PLAN_METHOD_ULYSSES_RING && plan->ring > 0 ? plan->ring : 1;
+}
+
+int plan_head_ranks(const struct plan *plan)
+{
+    return plan->sp > 0 ? plan->sp / plan_ring(plan) : 1;
 }
 
 void plan_chunk(const struct problem *problem, const struct plan *plan, int chunk, int *first, int *count)
 {
-    int64_t heads = plan->sp > 0 ? problem->heads / plan->sp : problem->heads;
+    int ranks = plan_head_ranks(plan);
+    int64_t heads = problem->heads / (ranks > 0 ? ranks : 1);
     int64_t chunks = plan->chunks > 0 ? plan->chunks : 1;
     int64_t from = heads * chunk / chunks, to = heads * (chunk + 1) / chunks;
     *first = (int)from;

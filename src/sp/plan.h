@@ -2,6 +2,7 @@
  *
  * plan_check says yes or which rule forbids it; plan_enumerate visits every plan of a space with its verdict. Text form:
  * "ulysses sp=4 dp_shard=2 dp_replicate=1 tp=1 packed cpu chunks=1 zero=3 mb=1 acc=1 ckpt=full offload=none loss=plain mlp=plain".
+ * "ring=2" stands behind sp in a plan of ulysses+ring. Where keys and values go round a ring alone the exchange is "sendrecv".
  *
  * sp groups are consecutive ranks; order[] maps ranks to devices, each once, when that is not the identity.
  */
@@ -32,14 +33,16 @@ enum plan_offload { PLAN_OFFLOAD_LIST(PLAN_ENUM_OFFLOAD) PLAN_OFFLOAD_COUNT };
 enum plan_loss { PLAN_LOSS_LIST(PLAN_ENUM_LOSS) PLAN_LOSS_COUNT };
 enum plan_mlp { PLAN_MLP_LIST(PLAN_ENUM_MLP) PLAN_MLP_COUNT };
 
+#define PLAN_RING_EXCHANGE "sendrecv" /* what method ring moves data by: not one of exchanges[], nothing changes its layout */
 enum { PLAN_NAME = 32, PLAN_ORDER_MAX = 256, PLAN_TEXT = 320, PLAN_LIST_MAX = 64 };
 
 struct plan {
     enum plan_method method;
     int sp, dp_shard, dp_replicate, tp; /* product = world */
+    int ring;                           /* ulysses+ring alone: ranks that pass keys and values round; sp / ring share heads */
     int order_n;                        /* 0: rank r on device r */
     int16_t order[PLAN_ORDER_MAX];
-    char exchange[PLAN_NAME];  /* a name from exchanges[] */
+    char exchange[PLAN_NAME];  /* a name from exchanges[], of ring PLAN_RING_EXCHANGE */
     char attention[PLAN_NAME]; /* a name from attentions[], or a target's class when nothing stands in for it here */
     int chunks;                /* head groups per rank whose exchange and attention alternate; 1 = no chunking */
     int zero_stage;            /* 0..3 */
@@ -62,7 +65,10 @@ char *plan_hash(const struct plan *plan, char buf[17]); /* of the text and the o
 enum status plan_parse(const char *text, struct plan *out);
 /* Does a layer of both compute, and move, in the same way? With one rank per sequence nothing is moved. */
 bool plan_same_way(const struct plan *a, const struct plan *b);
-/* Contiguous local heads of `chunk`: [*first, *first + *count) of the heads/sp on each rank. */
+/* The two factors of sp: ranks that pass keys and values round (1 of ulysses, sp of ring), and ranks among which heads are exchanged. */
+int plan_ring(const struct plan *plan);
+int plan_head_ranks(const struct plan *plan);
+/* Contiguous local heads of `chunk`: [*first, *first + *count) of the heads / plan_head_ranks on each rank. */
 void plan_chunk(const struct problem *problem, const struct plan *plan, int chunk, int *first, int *count);
 
 /* Shape, product, kernel and exchange rules on devices of `dev`. Target rules are target_check (target.h), memory is work. */

@@ -29,6 +29,7 @@ static void text_and_back(void **state)
         plan_default(&plan);
         plan.method = (enum plan_method)(i % PLAN_METHOD_COUNT);
         plan.sp = 1 + i;
+        plan.ring = 1 + i % 5;
         plan.dp_shard = 1 + i * 3 % 7;
         plan.zero_stage = i % 4;
         plan.micro_batch = i % 2 ? INT64_MAX : 1;
@@ -49,8 +50,8 @@ static void longest_text_fits(void **state)
     struct plan plan, back;
     char text[PLAN_TEXT];
     plan_default(&plan);
-    plan.method = PLAN_METHOD_SPLIT_GATHER;
-    plan.sp = plan.dp_shard = plan.dp_replicate = plan.tp = plan.chunks = INT32_MAX;
+    plan.method = PLAN_METHOD_ULYSSES_RING;
+    plan.sp = plan.ring = plan.dp_shard = plan.dp_replicate = plan.tp = plan.chunks = INT32_MAX;
     plan.micro_batch = plan.accumulate = INT64_MAX;
     plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
     plan.offload = PLAN_OFFLOAD_OPTIMIZER;
