@@ -1,189 +1,23 @@
-/* sp/exec.c -- the life of an exec: buffers of both sides, one kernel call prepared per chunk, and agreement that all
- * ranks have them. */
+/* sp/exec.c -- the life of an exec, whatever its method: checked, made and agreed on by all ranks, run, told of. */
 #include "sp/exec_state.h"
 
 #include "base/mem.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-/* Memory of one side: the exchange's when there is one, so that it can be mapped memory. */
-static enum status side_alloc(struct exec *exec, int64_t bytes, const char *what, void *out)
-{
-    void *memory = NULL;
-    if (exec->exchange != NULL)
-        TRY(exec->exchange->alloc(exec->exchange_state, (size_t)bytes, what, &memory));
-    else
-        TRY(dev_alloc(exec->dev, (size_t)bytes, what, &memory));
-    exec->owned[exec->nowned].memory = memory;
-    exec->owned[exec->nowned++].of_exchange = exec->exchange != NULL;
-    exec->bytes += bytes;
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
-}
+extern const struct method method_ulysses;
 
-/* Memory that only this rank's kernel sees. */
-static enum status own_alloc(struct exec *exec, int64_t bytes, const char *what, void *out)
-{
-    void *memory = NULL;
-    TRY(dev_alloc(exec->dev, (size_t)bytes, what, &memory));
-    exec->owned[exec->nowned].memory = memory;
-    exec->owned[exec->nowned++].of_exchange = false;
-    exec->bytes += bytes;
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
-}
+static const struct method *const methods[] = {
+    &method_ulysses,
+    NULL,
+};
 
-static bool has_backward(const struct exec *exec)
+static const struct method *method_find(enum plan_method method)
 {
-    return (exec->problem.direction & PROBLEM_BACKWARD) != 0;
-}
-
-static enum status seq_side_alloc(struct exec *exec)
-{
-    const struct problem *problem = &exec->problem;
-    struct exec_tensors *t = &exec->tensors;
-    t->seq_local = problem_local(problem, exec->sp);
-    int64_t row = problem->batch * t->seq_local * exec->elem_bytes;
-    t->q_bytes = (size_t)(row * problem->heads * exec->dim);
-    t->k_bytes = (size_t)(row * problem->kv_heads * exec->dim);
-    t->v_bytes = (size_t)(row * problem->kv_heads * exec->dim_v);
-    t->o_bytes = (size_t)(row * problem->heads * exec->dim_v);
-    TRY(side_alloc(exec, (int64_t)t->q_bytes, "q", &t->q));
-    TRY(side_alloc(exec, (int64_t)t->k_bytes, "k", &t->k));
-    TRY(side_alloc(exec, (int64_t)t->v_bytes, "v", &t->v));
-    TRY(side_alloc(exec, (int64_t)t->o_bytes, "o", &t->o));
-    if (!has_backward(exec))
-        return STATUS_OK;
-    TRY(side_alloc(exec, (int64_t)t->o_bytes, "d_o", &t->d_o));
-    TRY(side_alloc(exec, (int64_t)t->q_bytes, "dq", &t->dq));
-    TRY(side_alloc(exec, (int64_t)t->k_bytes, "dk", &t->dk));
-    return side_alloc(exec, (int64_t)t->v_bytes, "dv", &t->dv);
-}
-
-static enum status head_side_alloc(struct exec *exec)
-{
-    const struct exec_tensors *t = &exec->tensors;
-    if (exec->sp == 1) {
-        exec->q = t->q;
-        exec->k = t->k;
-        exec->v = t->v;
-        exec->o = t->o;
-        exec->d_o = t->d_o;
-        exec->dq = t->dq;
-        exec->dk = t->dk;
-        exec->dv = t->dv;
-        return STATUS_OK;
-    }
-    int64_t row = exec->problem.batch * t->seq * exec->elem_bytes;
-    int64_t q = row * exec->heads * exec->dim, k = row * exec->kv_heads * exec->dim;
-    int64_t v = row * exec->kv_heads * exec->dim_v, o = row * exec->heads * exec->dim_v;
-    TRY(side_alloc(exec, q, "q by heads", &exec->q));
-    TRY(side_alloc(exec, k, "k by heads", &exec->k));
-    TRY(side_alloc(exec, v, "v by heads", &exec->v));
-    TRY(side_alloc(exec, o, "o by heads", &exec->o));
-    if (!has_backward(exec))
-        return STATUS_OK;
-    TRY(side_alloc(exec, o, "d_o by heads", &exec->d_o));
-    TRY(side_alloc(exec, q, "dq by heads", &exec->dq));
-    TRY(side_alloc(exec, k, "dk by heads", &exec->dk));
-    return side_alloc(exec, v, "dv by heads", &exec->dv);
-}
-
-static enum status kernel_memory_alloc(struct exec *exec)
-{
-    int64_t tokens = exec->problem.batch * exec->tensors.seq;
-    size_t workspace = 0;
-    TRY(own_alloc(exec, tokens * exec->heads * (int64_t)sizeof(float), "softmax statistics", &exec->lse));
-    if (exec->shared && has_backward(exec)) {
-        int64_t row = tokens * exec->kv_heads * (int64_t)sizeof(float);
-        TRY(own_alloc(exec, row * exec->dim, "dk in fp32", &exec->dk_sum));
-        TRY(own_alloc(exec, row * exec->dim_v, "dv in fp32", &exec->dv_sum));
-    }
-    for (int c = 0; c < exec->plan.chunks; c++) {
-        struct exec_step *step = &exec->steps[c];
-        step->lse = exec->lse + tokens * step->heads.first;
-        for (int backward = 0; backward <= (has_backward(exec) ? 1 : 0); backward++) {
-            size_t bytes = exec->attention->workspace_bytes(&step->shape, backward != 0, dev_threads(exec->dev));
-            workspace = bytes > workspace ? bytes : workspace;
-        }
-    }
-    exec->workspace_bytes = (int64_t)workspace;
-    return own_alloc(exec, exec->workspace_bytes, "attention workspace", &exec->workspace);
-}
-
-static void shape_fill(const struct exec *exec, const struct exec_chunk *heads, struct attention_shape *shape)
-{
-    const struct problem *problem = &exec->problem;
-    *shape = (struct attention_shape){.batch = problem->batch,
-                                      .seq_q = exec->tensors.seq,
-                                      .seq_k = exec->tensors.seq,
-                                      .heads = heads->count,
-                                      .kv_heads = heads->kv_count,
-                                      .head_dim = exec->dim,
-                                      .head_dim_v = exec->dim_v,
-                                      .dtype = problem->dtype,
-                                      .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
-                                      .window = problem->window,
-                                      .docs = exec->docs,
-                                      .cu_q = exec->cu,
-                                      .cu_k = exec->cu};
-    attention_shape_fill(shape);
-    if (exec->docs > 0) { /* offsets run over the whole batch */
-        shape->seq_q = shape->seq_k = problem->batch * exec->tensors.seq;
-        shape->batch = 1;
-    }
-    shape->group = problem->heads / problem->kv_heads;
-    shape->group_first = heads->group_first;
-    shape->q_stride = (int64_t)exec->heads * exec->dim;
-    shape->k_stride = (int64_t)exec->kv_heads * exec->dim;
-    shape->v_stride = (int64_t)exec->kv_heads * exec->dim_v;
-    shape->o_stride = (int64_t)exec->heads * exec->dim_v;
-}
-
-static enum status steps_create(struct exec *exec)
-{
-    TRY(mem_alloc((size_t)exec->plan.chunks * sizeof *exec->steps, "chunks", (void **)&exec->steps));
-    for (int c = 0; c < exec->plan.chunks; c++) {
-        struct exec_step *step = &exec->steps[c];
-        step->exec = exec;
-        exec_chunk(&exec->problem, &exec->plan, exec->rank, c, &step->heads);
-        shape_fill(exec, &step->heads, &step->shape);
-        struct verdict verdict = exec->attention->supports(&step->shape);
-        if (!verdict_ok(&verdict))
-            return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", exec->attention->name, verdict.why);
-        for (int m = 0; m < EXEC_MARKS; m++)
-            TRY(dev_event_create(exec->dev, &step->mark[m]));
-    }
-    return STATUS_OK;
-}
-
-/* Exchanges run beside attention where there are several chunks and the device can do both at once. */
-static enum status queues_create(struct exec *exec)
-{
-    TRY(dev_event_create(exec->dev, &exec->begins));
-    TRY(dev_event_create(exec->dev, &exec->ends));
-    if (exec->plan.chunks == 1 || exec->sp == 1 || !dev_can_overlap(exec->dev))
-        return STATUS_OK;
-    for (int i = 0; i < 2; i++)
-        TRY(dev_event_create(exec->dev, &exec->arrived[i]));
-    return dev_queue_create_beside(exec->dev, &exec->beside);
-}
-
-static enum status exchange_open(struct exec *exec)
-{
-    struct exchange_shape shape = {.batch = exec->problem.batch,
-                                   .seq_local = problem_local(&exec->problem, exec->sp),
-                                   .dtype = exec->problem.dtype,
-                                   .row_elems_max = exec_row_elems(&exec->problem, &exec->plan),
-                                   .beside = exec->beside != NULL};
-    const struct exchange *exchange = exchange_find(exec->plan.exchange);
-    if (exec->sp == 1)
-        return STATUS_OK;
-    TRY(exchange->create(&shape, exec->group, &exec->exchange_state));
-    exec->exchange = exchange;
-    exec->bytes += exchange->staging_bytes(exec->exchange_state);
-    return STATUS_OK;
+    for (int i = 0; methods[i] != NULL; i++)
+        if (methods[i]->method == method)
+            return methods[i];
+    return NULL;
 }
 
 /* What can fail on this rank alone. */
@@ -200,26 +34,16 @@ static enum status prepare(struct exec *exec)
     if (comm_size(exec->group) != exec->sp)
         return FAIL(STATUS_USAGE, "a plan of sp %d on a group of %d ranks", exec->sp, comm_size(exec->group));
     exec->rank = comm_rank(exec->group);
-    exec->heads = problem->heads / exec->sp;
-    exec->kv_heads = model_kv_local(problem->kv_heads, exec->sp);
     exec->dim = problem->head_dim;
     exec->dim_v = problem_dim_v(problem);
     exec->elem_bytes = dtype_bytes(problem->dtype);
     exec->attention = attention_find(exec->plan.attention);
-    exec->shared = exec_chunk_shared(problem, &exec->plan, exec->rank);
-    exec->tensors.seq = problem_padded(problem, exec->sp);
-    TRY(problem_offsets(problem, exec->tensors.seq, &exec->cu, &exec->docs));
-    TRY(steps_create(exec));
-    return queues_create(exec);
-}
-
-/* The exchange and its memory are made by all ranks together: see exchange->alloc. */
-static enum status build(struct exec *exec)
-{
-    TRY(exchange_open(exec));
-    TRY(seq_side_alloc(exec));
-    TRY(head_side_alloc(exec));
-    return kernel_memory_alloc(exec);
+    TRY(dev_event_create(exec->dev, &exec->begins));
+    TRY(dev_event_create(exec->dev, &exec->ends));
+    exec->method = method_find(exec->plan.method);
+    if (exec->method == NULL) /* plan_check knows of methods that this table has not: our mistake */
+        return FAIL(STATUS_UNSUPPORTED, "method %s has no layer in this build", plan_method_name(exec->plan.method));
+    return exec->method->prepare(exec);
 }
 
 enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,
@@ -236,7 +60,7 @@ enum status exec_create(const struct problem *problem, const struct plan *plan, 
         status = prepare(exec);
     }
     TRY_OUT(comm_agree(group, status, doing));
-    TRY_OUT(comm_agree(group, build(exec), doing));
+    TRY_OUT(comm_agree(group, exec->method->build(exec), doing));
     *out = exec;
     return STATUS_OK;
 out:
@@ -248,25 +72,10 @@ void exec_destroy(struct exec *exec)
 {
     if (exec == NULL)
         return;
-    dev_queue_destroy(exec->beside);
-    for (int i = 0; i < 2; i++)
-        dev_event_destroy(exec->arrived[i]);
+    if (exec->method != NULL)
+        exec->method->destroy(exec);
     dev_event_destroy(exec->ends);
     dev_event_destroy(exec->begins);
-    for (int i = exec->nowned - 1; i >= 0; i--) {
-        if (exec->owned[i].of_exchange)
-            exec->exchange->free(exec->exchange_state, exec->owned[i].memory);
-        else
-            dev_free(exec->dev, exec->owned[i].memory);
-    }
-    if (exec->steps != NULL)
-        for (int c = 0; c < exec->plan.chunks; c++)
-            for (int m = 0; m < EXEC_MARKS; m++)
-                dev_event_destroy(exec->steps[c].mark[m]);
-    free(exec->steps);
-    free(exec->cu);
-    if (exec->exchange != NULL)
-        exec->exchange->destroy(exec->exchange_state);
     free(exec);
 }
 
@@ -277,19 +86,59 @@ const struct exec_tensors *exec_tensors(const struct exec *exec)
 
 struct exec_middle exec_middle(const struct exec *exec)
 {
-    return (struct exec_middle){
-        .q = exec->q,
-        .k = exec->k,
-        .v = exec->v,
-        .o = exec->o,
-        .heads = exec->heads,
-        .kv_heads = exec->kv_heads,
-        .head_first = exec->rank * exec->heads,
-        .kv_first = exchange_first_head(exec->problem.kv_heads, exec->sp, exec->rank),
-    };
+    return exec->method->middle(exec);
 }
 
 int64_t exec_bytes(const struct exec *exec)
 {
     return exec->bytes;
+}
+
+static enum status run(struct exec *exec, bool backward, unsigned parts, struct dev_queue *queue)
+{
+    if (backward && !(exec->problem.direction & PROBLEM_BACKWARD))
+        return FAIL(STATUS_USAGE, "backward of a layer that was prepared for forward only");
+    if (backward && (parts & EXEC_ATTENTION) && !exec->has_forward)
+        return FAIL(STATUS_USAGE, "backward of a layer before its forward: there are no softmax statistics");
+    exec->ran = 0;
+    exec->backward = backward;
+    TRY(dev_event_record(exec->begins, queue));
+    TRY(exec->method->run(exec, parts, queue));
+    TRY(dev_mark(exec->ends, queue));
+    exec->ran = parts;
+    if (!backward && (parts & EXEC_ATTENTION))
+        exec->has_forward = true;
+    return STATUS_OK;
+}
+
+enum status exec_forward(struct exec *exec, struct dev_queue *queue)
+{
+    return run(exec, false, EXEC_ALL, queue);
+}
+
+enum status exec_backward(struct exec *exec, struct dev_queue *queue)
+{
+    return run(exec, true, EXEC_ALL, queue);
+}
+
+enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue)
+{
+    return run(exec, backward, in ? EXEC_IN : EXEC_OUT, queue);
+}
+
+enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue)
+{
+    return run(exec, backward, EXEC_ATTENTION, queue);
+}
+
+const struct exec_times *exec_times(struct exec *exec)
+{
+    double whole;
+    exec->times = (struct exec_times){0};
+    exec->method->times(exec, &exec->times);
+    if (exec->sp == 1 || exec->ran == 0)
+        return &exec->times;
+    if (dev_event_us(exec->begins, exec->ends, &whole) == STATUS_OK)
+        exec->times.exposed_us = whole > exec->times.attention_us ? whole - exec->times.attention_us : 0;
+    return &exec->times;
 }

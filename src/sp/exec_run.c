@@ -1,4 +1,4 @@
-/* sp/exec_run.c -- forward and backward of a layer, in one of two orders.
+/* sp/exec_run.c -- the chunks of a layer under ulysses, in one of two orders.
  *
  * In turn, all on the caller's queue:      in 0 | attention 0 | out 0 | in 1 | attention 1 | out 1 | ...
  *
@@ -85,51 +85,17 @@ static enum status beside(struct exec *exec, struct dev_queue *queue)
     return dev_event_wait(queue, exec->arrived[0]);
 }
 
-static enum status run(struct exec *exec, bool backward, unsigned parts, struct dev_queue *queue)
+enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue)
 {
-    if (backward && !(exec->problem.direction & PROBLEM_BACKWARD))
-        return FAIL(STATUS_USAGE, "backward of a layer that was prepared for forward only");
-    if (backward && (parts & EXEC_ATTENTION) && !exec->has_forward)
-        return FAIL(STATUS_USAGE, "backward of a layer before its forward: there are no softmax statistics");
-    exec->ran = 0;
-    exec->backward = backward;
-    TRY(dev_event_record(exec->begins, queue));
-    if (exec->beside != NULL && parts == EXEC_ALL) {
-        enum status status = beside(exec, queue);
-        if (status != STATUS_OK) { /* nothing may still be reading what the caller releases next */
-            struct status_message message = *status_last();
-            dev_sync(exec->beside, clock_deadline(DRAIN_US));
-            status_restore(&message);
-            return status;
-        }
-    } else {
-        TRY(in_turn(exec, parts, queue));
-    }
-    TRY(dev_mark(exec->ends, queue));
-    exec->ran = parts;
-    if (!backward && (parts & EXEC_ATTENTION))
-        exec->has_forward = true;
-    return STATUS_OK;
-}
-
-enum status exec_forward(struct exec *exec, struct dev_queue *queue)
-{
-    return run(exec, false, EXEC_ALL, queue);
-}
-
-enum status exec_backward(struct exec *exec, struct dev_queue *queue)
-{
-    return run(exec, true, EXEC_ALL, queue);
-}
-
-enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue)
-{
-    return run(exec, backward, in ? EXEC_IN : EXEC_OUT, queue);
-}
-
-enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue)
-{
-    return run(exec, backward, EXEC_ATTENTION, queue);
+    if (exec->beside == NULL || parts != EXEC_ALL)
+        return in_turn(exec, parts, queue);
+    enum status status = beside(exec, queue);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    struct status_message message = *status_last(); /* nothing may still be reading what the caller releases next */
+    dev_sync(exec->beside, clock_deadline(DRAIN_US));
+    status_restore(&message);
+    return status;
 }
 
 /* Summed over chunks. */
@@ -144,16 +110,11 @@ static double part_us(const struct exec *exec, unsigned part, enum exec_mark fro
     return sum;
 }
 
-const struct exec_times *exec_times(struct exec *exec)
+void exec_run_times(const struct exec *exec, struct exec_times *out)
 {
-    bool alone = exec->exchange == NULL;
-    double whole;
-    exec->times = (struct exec_times){.attention_us = part_us(exec, EXEC_ATTENTION, EXEC_ATTENTION_BEGINS)};
-    if (alone || exec->ran == 0)
-        return &exec->times;
-    exec->times.exchange_in_us = part_us(exec, EXEC_IN, EXEC_IN_BEGINS);
-    exec->times.exchange_out_us = part_us(exec, EXEC_OUT, EXEC_OUT_BEGINS);
-    if (dev_event_us(exec->begins, exec->ends, &whole) == STATUS_OK)
-        exec->times.exposed_us = whole > exec->times.attention_us ? whole - exec->times.attention_us : 0;
-    return &exec->times;
+    out->attention_us = part_us(exec, EXEC_ATTENTION, EXEC_ATTENTION_BEGINS);
+    if (exec->exchange == NULL)
+        return;
+    out->exchange_in_us = part_us(exec, EXEC_IN, EXEC_IN_BEGINS);
+    out->exchange_out_us = part_us(exec, EXEC_OUT, EXEC_OUT_BEGINS);
 }

@@ -1,4 +1,5 @@
-/* sp/exec_state.h -- what an exec holds; for exec.c (life), exec_step.c (a chunk's parts) and exec_run.c (their order).
+/* sp/exec_state.h -- what an exec holds; for exec.c (life), the files of its methods, exec_step.c (a
+ * chunk's parts) and exec_run.c (their order).
  *
  *   sequence side (exec_tensors)     q k v  -- exchange in -->  q k v   head side [B][S][local heads][D]
  *                                    o      <- exchange out --  o
@@ -28,6 +29,18 @@ enum exec_mark {
     EXEC_MARKS
 };
 
+/* A way of sharing a layer among the ranks of a group: one row of methods[] in exec.c. */
+struct method {
+    enum plan_method method;
+    enum status (*prepare)(struct exec *exec); /* what can fail on this rank alone; problem and plan were checked */
+    enum status (*build)(struct exec *exec);   /* collective over the group */
+    void (*destroy)(struct exec *exec);        /* also of what is half-built; not the exec itself */
+    /* Parts of the way that exec->backward says: EXEC_ALL, or one of them alone. */
+    enum status (*run)(struct exec *exec, unsigned parts, struct dev_queue *queue);
+    void (*times)(const struct exec *exec, struct exec_times *out); /* all but exposed_us */
+    struct exec_middle (*middle)(const struct exec *exec);
+};
+
 /* One chunk: its heads, its call of the kernel, its share of the softmax statistics, marks of its last run. */
 struct exec_step {
     struct exec *exec; /* back, for a queue that calls */
@@ -42,6 +55,7 @@ struct exec {
     struct plan plan;
     struct comm *group;
     struct dev *dev;
+    const struct method *method;
     int rank, sp;
     int heads, kv_heads; /* local */
     int dim, dim_v;
@@ -77,5 +91,8 @@ struct exec {
 enum status exec_step_in(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
 enum status exec_step_attention(struct exec *exec, bool backward, int chunk, struct dev_queue *queue);
 enum status exec_step_out(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
+
+enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue);
+void exec_run_times(const struct exec *exec, struct exec_times *out);
 
 #endif

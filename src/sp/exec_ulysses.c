@@ -1,0 +1,251 @@
+/* sp/exec_ulysses.c -- method ulysses: buffers of both sides, and one kernel call prepared per chunk. */
+#include "sp/exec_state.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory of one side: the exchange's when there is one, so that it can be mapped memory. */
+static enum status side_alloc(struct exec *exec, int64_t bytes, const char *what, void *out)
+{
+    void *memory = NULL;
+    if (exec->exchange != NULL)
+        TRY(exec->exchange->alloc(exec->exchange_state, (size_t)bytes, what, &memory));
+    else
+        TRY(dev_alloc(exec->dev, (size_t)bytes, what, &memory));
+    exec->owned[exec->nowned].memory = memory;
+    exec->owned[exec->nowned++].of_exchange = exec->exchange != NULL;
+    exec->bytes += bytes;
+    memcpy(out, &memory, sizeof memory);
+    return STATUS_OK;
+}
+
+/* Memory that only this rank's kernel sees. */
+static enum status own_alloc(struct exec *exec, int64_t bytes, const char *what, void *out)
+{
+    void *memory = NULL;
+    TRY(dev_alloc(exec->dev, (size_t)bytes, what, &memory));
+    exec->owned[exec->nowned].memory = memory;
+    exec->owned[exec->nowned++].of_exchange = false;
+    exec->bytes += bytes;
+    memcpy(out, &memory, sizeof memory);
+    return STATUS_OK;
+}
+
+static bool has_backward(const struct exec *exec)
+{
+    return (exec->problem.direction & PROBLEM_BACKWARD) != 0;
+}
+
+static enum status seq_side_alloc(struct exec *exec)
+{
+    const struct problem *problem = &exec->problem;
+    struct exec_tensors *t = &exec->tensors;
+    t->seq_local = problem_local(problem, exec->sp);
+    int64_t row = problem->batch * t->seq_local * exec->elem_bytes;
+    t->q_bytes = (size_t)(row * problem->heads * exec->dim);
+    t->k_bytes = (size_t)(row * problem->kv_heads * exec->dim);
+    t->v_bytes = (size_t)(row * problem->kv_heads * exec->dim_v);
+    t->o_bytes = (size_t)(row * problem->heads * exec->dim_v);
+    TRY(side_alloc(exec, (int64_t)t->q_bytes, "q", &t->q));
+    TRY(side_alloc(exec, (int64_t)t->k_bytes, "k", &t->k));
+    TRY(side_alloc(exec, (int64_t)t->v_bytes, "v", &t->v));
+    TRY(side_alloc(exec, (int64_t)t->o_bytes, "o", &t->o));
+    if (!has_backward(exec))
+        return STATUS_OK;
+    TRY(side_alloc(exec, (int64_t)t->o_bytes, "d_o", &t->d_o));
+    TRY(side_alloc(exec, (int64_t)t->q_bytes, "dq", &t->dq));
+    TRY(side_alloc(exec, (int64_t)t->k_bytes, "dk", &t->dk));
+    return side_alloc(exec, (int64_t)t->v_bytes, "dv", &t->dv);
+}
+
+static enum status head_side_alloc(struct exec *exec)
+{
+    const struct exec_tensors *t = &exec->tensors;
+    if (exec->sp == 1) {
+        exec->q = t->q;
+        exec->k = t->k;
+        exec->v = t->v;
+        exec->o = t->o;
+        exec->d_o = t->d_o;
+        exec->dq = t->dq;
+        exec->dk = t->dk;
+        exec->dv = t->dv;
+        return STATUS_OK;
+    }
+    int64_t row = exec->problem.batch * t->seq * exec->elem_bytes;
+    int64_t q = row * exec->heads * exec->dim, k = row * exec->kv_heads * exec->dim;
+    int64_t v = row * exec->kv_heads * exec->dim_v, o = row * exec->heads * exec->dim_v;
+    TRY(side_alloc(exec, q, "q by heads", &exec->q));
+    TRY(side_alloc(exec, k, "k by heads", &exec->k));
+    TRY(side_alloc(exec, v, "v by heads", &exec->v));
+    TRY(side_alloc(exec, o, "o by heads", &exec->o));
+    if (!has_backward(exec))
+        return STATUS_OK;
+    TRY(side_alloc(exec, o, "d_o by heads", &exec->d_o));
+    TRY(side_alloc(exec, q, "dq by heads", &exec->dq));
+    TRY(side_alloc(exec, k, "dk by heads", &exec->dk));
+    return side_alloc(exec, v, "dv by heads", &exec->dv);
+}
+
+static enum status kernel_memory_alloc(struct exec *exec)
+{
+    int64_t tokens = exec->problem.batch * exec->tensors.seq;
+    size_t workspace = 0;
+    TRY(own_alloc(exec, tokens * exec->heads * (int64_t)sizeof(float), "softmax statistics", &exec->lse));
+    if (exec->shared && has_backward(exec)) {
+        int64_t row = tokens * exec->kv_heads * (int64_t)sizeof(float);
+        TRY(own_alloc(exec, row * exec->dim, "dk in fp32", &exec->dk_sum));
+        TRY(own_alloc(exec, row * exec->dim_v, "dv in fp32", &exec->dv_sum));
+    }
+    for (int c = 0; c < exec->plan.chunks; c++) {
+        struct exec_step *step = &exec->steps[c];
+        step->lse = exec->lse + tokens * step->heads.first;
+        for (int backward = 0; backward <= (has_backward(exec) ? 1 : 0); backward++) {
+            size_t bytes = exec->attention->workspace_bytes(&step->shape, backward != 0, dev_threads(exec->dev));
+            workspace = bytes > workspace ? bytes : workspace;
+        }
+    }
+    exec->workspace_bytes = (int64_t)workspace;
+    return own_alloc(exec, exec->workspace_bytes, "attention workspace", &exec->workspace);
+}
+
+static void shape_fill(const struct exec *exec, const struct exec_chunk *heads, struct attention_shape *shape)
+{
+    const struct problem *problem = &exec->problem;
+    *shape = (struct attention_shape){.batch = problem->batch,
+                                      .seq_q = exec->tensors.seq,
+                                      .seq_k = exec->tensors.seq,
+                                      .heads = heads->count,
+                                      .kv_heads = heads->kv_count,
+                                      .head_dim = exec->dim,
+                                      .head_dim_v = exec->dim_v,
+                                      .dtype = problem->dtype,
+                                      .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
+                                      .window = problem->window,
+                                      .docs = exec->docs,
+                                      .cu_q = exec->cu,
+                                      .cu_k = exec->cu};
+    attention_shape_fill(shape);
+    if (exec->docs > 0) { /* offsets run over the whole batch */
+        shape->seq_q = shape->seq_k = problem->batch * exec->tensors.seq;
+        shape->batch = 1;
+    }
+    shape->group = problem->heads / problem->kv_heads;
+    shape->group_first = heads->group_first;
+    shape->q_stride = (int64_t)exec->heads * exec->dim;
+    shape->k_stride = (int64_t)exec->kv_heads * exec->dim;
+    shape->v_stride = (int64_t)exec->kv_heads * exec->dim_v;
+    shape->o_stride = (int64_t)exec->heads * exec->dim_v;
+}
+
+static enum status steps_create(struct exec *exec)
+{
+    TRY(mem_alloc((size_t)exec->plan.chunks * sizeof *exec->steps, "chunks", (void **)&exec->steps));
+    for (int c = 0; c < exec->plan.chunks; c++) {
+        struct exec_step *step = &exec->steps[c];
+        step->exec = exec;
+        exec_chunk(&exec->problem, &exec->plan, exec->rank, c, &step->heads);
+        shape_fill(exec, &step->heads, &step->shape);
+        struct verdict verdict = exec->attention->supports(&step->shape);
+        if (!verdict_ok(&verdict))
+            return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", exec->attention->name, verdict.why);
+        for (int m = 0; m < EXEC_MARKS; m++)
+            TRY(dev_event_create(exec->dev, &step->mark[m]));
+    }
+    return STATUS_OK;
+}
+
+/* Exchanges run beside attention where there are several chunks and the device can do both at once. */
+static enum status queues_create(struct exec *exec)
+{
+    if (exec->plan.chunks == 1 || exec->sp == 1 || !dev_can_overlap(exec->dev))
+        return STATUS_OK;
+    for (int i = 0; i < 2; i++)
+        TRY(dev_event_create(exec->dev, &exec->arrived[i]));
+    return dev_queue_create_beside(exec->dev, &exec->beside);
+}
+
+static enum status exchange_open(struct exec *exec)
+{
+    struct exchange_shape shape = {.batch = exec->problem.batch,
+                                   .seq_local = problem_local(&exec->problem, exec->sp),
+                                   .dtype = exec->problem.dtype,
+                                   .row_elems_max = exec_row_elems(&exec->problem, &exec->plan),
+                                   .beside = exec->beside != NULL};
+    const struct exchange *exchange = exchange_find(exec->plan.exchange);
+    if (exec->sp == 1)
+        return STATUS_OK;
+    TRY(exchange->create(&shape, exec->group, &exec->exchange_state));
+    exec->exchange = exchange;
+    exec->bytes += exchange->staging_bytes(exec->exchange_state);
+    return STATUS_OK;
+}
+
+/* What can fail on this rank alone. */
+static enum status prepare(struct exec *exec)
+{
+    const struct problem *problem = &exec->problem;
+    exec->heads = problem->heads / exec->sp;
+    exec->kv_heads = model_kv_local(problem->kv_heads, exec->sp);
+    exec->shared = exec_chunk_shared(problem, &exec->plan, exec->rank);
+    exec->tensors.seq = problem_padded(problem, exec->sp);
+    TRY(problem_offsets(problem, exec->tensors.seq, &exec->cu, &exec->docs));
+    TRY(steps_create(exec));
+    return queues_create(exec);
+}
+
+/* The exchange and its memory are made by all ranks together: see exchange->alloc. */
+static enum status build(struct exec *exec)
+{
+    TRY(exchange_open(exec));
+    TRY(seq_side_alloc(exec));
+    TRY(head_side_alloc(exec));
+    return kernel_memory_alloc(exec);
+}
+
+static void destroy(struct exec *exec)
+{
+    dev_queue_destroy(exec->beside);
+    for (int i = 0; i < 2; i++)
+        dev_event_destroy(exec->arrived[i]);
+    for (int i = exec->nowned - 1; i >= 0; i--) {
+        if (exec->owned[i].of_exchange)
+            exec->exchange->free(exec->exchange_state, exec->owned[i].memory);
+        else
+            dev_free(exec->dev, exec->owned[i].memory);
+    }
+    if (exec->steps != NULL)
+        for (int c = 0; c < exec->plan.chunks; c++)
+            for (int m = 0; m < EXEC_MARKS; m++)
+                dev_event_destroy(exec->steps[c].mark[m]);
+    free(exec->steps);
+    free(exec->cu);
+    if (exec->exchange != NULL)
+        exec->exchange->destroy(exec->exchange_state);
+}
+
+static struct exec_middle middle(const struct exec *exec)
+{
+    return (struct exec_middle){
+        .q = exec->q,
+        .k = exec->k,
+        .v = exec->v,
+        .o = exec->o,
+        .heads = exec->heads,
+        .kv_heads = exec->kv_heads,
+        .head_first = exec->rank * exec->heads,
+        .kv_first = exchange_first_head(exec->problem.kv_heads, exec->sp, exec->rank),
+    };
+}
+
+const struct method method_ulysses = {
+    .method = PLAN_METHOD_ULYSSES,
+    .prepare = prepare,
+    .build = build,
+    .destroy = destroy,
+    .run = exec_run,
+    .times = exec_run_times,
+    .middle = middle,
+};
