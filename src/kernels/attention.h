@@ -75,6 +75,8 @@ struct attention {
     enum dev_kind dev;
     const char *(*version)(void); /* of a library that it loads, "" when that is absent; NULL: all of it is in this program */
     bool rounds_calls; /* with dkv_fp32, what a call adds to dk and dv was rounded to the storage dtype */
+    bool own_softmax; /* its backward makes the softmax anew from the call's keys and reads neither o nor lse. Others take both as given: those
+                         of all keys make a call's gradients its exact share of a larger attention's */
     bool unordered; /* its backward adds in an order that differs between runs: not the same bits twice */
     struct verdict (*supports)(const struct attention_shape *shape);
     /* O(longest document), for calls on queues of at most `threads` threads (dev_queue_threads); 0 when refused. */

@@ -67,6 +67,7 @@ const struct attention attention_gpu_reference = {
     .name = "gpu_reference",
     .stands_for = "",
     .dev = DEV_CUDA,
+    .own_softmax = true,
     .supports = gpu_reference_supports,
     .workspace_bytes = gpu_reference_workspace_bytes,
     .forward = gpu_reference_forward,

@@ -241,6 +241,7 @@ const struct attention attention_reference = {
     .name = "reference",
     .stands_for = "",
     .dev = DEV_CPU,
+    .own_softmax = true,
     .supports = attention_shape_verdict,
     .workspace_bytes = reference_workspace_bytes,
     .forward = reference_forward,

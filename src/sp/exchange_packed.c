@@ -48,8 +48,8 @@ struct packed {
 struct verdict packed_can(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group)
 {
     if (group != NULL && dev_kind_of(comm_dev(group)) != dev)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange packs on the %s, the ranks are on %s", dev_kind_name(dev),
-                          dev_kind_name(dev_kind_of(comm_dev(group))));
+        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange packs on the %s, the ranks are on %s",
+                          dev_kind_name(dev), dev_kind_name(dev_kind_of(comm_dev(group))));
     if ((unsigned)shape->dtype >= DTYPE_COUNT || shape->batch < 1 || shape->seq_local < 0 || shape->row_elems_max < 1)
         return verdict_no(RULE_EXCHANGE_CANNOT, "batch %lld, %lld local tokens, rows of %lld elements, dtype %d",
                           (long long)shape->batch, (long long)shape->seq_local, (long long)shape->row_elems_max,

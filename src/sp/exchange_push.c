@@ -23,7 +23,9 @@
 #include <stdlib.h>
 
 enum { LIMIT_US = 10 * 1000 * 1000 };
-enum { BESIDE_BLOCKS = 64 }; /* half of an H200: they still reach the links' rate when nothing runs beside them, as before the first attention */
+enum {
+    BESIDE_BLOCKS = 64
+}; /* half of an H200: they still reach the links' rate when nothing runs beside them, as before the first attention */
 enum way { PUSH, PULL, ENGINE };
 
 struct push {
@@ -32,7 +34,7 @@ struct push {
     struct dev *dev;
     int rank, size;
     enum way way;
-    struct dev_queue *beside;     /* ENGINE alone, as are the two */
+    struct dev_queue *beside;      /* ENGINE alone, as are the two */
     struct dev_event *begun, *own; /* all may be overwritten; the own block is copied */
     struct window *flags;
     struct copy_peers *peers;
@@ -243,7 +245,8 @@ static void push_phases(void *state, double *pack_us, double *transfer_us, doubl
         .staging_bytes = push_staging, .run = push_run, .phases = push_phases                                          \
     }
 
-const struct exchange exchange_push = ROW("push", "one launch stores all blocks where the peers want them", push_create);
+const struct exchange exchange_push =
+    ROW("push", "one launch stores all blocks where the peers want them", push_create);
 const struct exchange exchange_pull =
     ROW("pull", "one launch fetches all blocks from where the peers have them", pull_create);
 const struct exchange exchange_ce = ROW("ce", "copy engines put all blocks where the peers want them", ce_create);

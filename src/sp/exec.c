@@ -6,9 +6,13 @@
 #include <stdlib.h>
 
 extern const struct method method_ulysses;
+extern const struct method method_ring;
+extern const struct method method_ulysses_ring;
 
 static const struct method *const methods[] = {
     &method_ulysses,
+    &method_ring,
+    &method_ulysses_ring,
     NULL,
 };
 

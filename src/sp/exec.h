@@ -4,6 +4,9 @@
  * after use. Forward: for each chunk, exchange q (and k, v on the first chunk that needs them) in, attention, exchange o out. Backward:
  * do in, attention backward, dq out; dk and dv out once complete. Softmax statistics are kept from forward.
  *
+ * Under method ring nothing is exchanged: keys and values go round the group while it computes (sp/ring.h). Under ulysses+ring the ranks
+ * that share a place of the ring exchange, and the attention between is a ring's. Which tokens a rank has: exec_tensors.
+ *
  *     TRY(exec_create(&problem, &plan, group, dev, &exec));
  *     const struct exec_tensors *t = exec_tensors(exec);   // fill t->q, t->k, t->v, t->d_o
  *     TRY(exec_forward(exec, queue)); TRY(exec_backward(exec, queue));
@@ -14,19 +17,21 @@
 #include "comm/comm.h"
 #include "sp/plan.h"
 #include "sp/problem.h"
+#include "sp/shard.h"
 
 struct exec;
 
 /* Sequence side of this rank, contiguous: q, o, d_o, dq [B][S/P][heads][D]; k, v, dk, dv [B][S/P][kv_heads][D]. */
 struct exec_tensors {
     int64_t seq_local, seq; /* padded */
+    struct shard shard;     /* which tokens of each row these are */
     void *q, *k, *v, *o, *d_o, *dq, *dk, *dv;
     size_t q_bytes, k_bytes, v_bytes, o_bytes;
 };
 
 /* Device time of the last run, microseconds, this rank; 0 for parts that did not run. exposed: what of the run was not attention.
  * With several chunks, where the device can compute and exchange at once, the parts overlap and add up to more than the run. Read
- * after the queue was synchronised. */
+ * after the queue was synchronised. What a ring passes on counts as exchange in. */
 struct exec_times {
     double exchange_in_us, attention_us, exchange_out_us, exposed_us;
 };
@@ -38,15 +43,16 @@ void exec_destroy(struct exec *exec);
 const struct exec_tensors *exec_tensors(const struct exec *exec);
 enum status exec_forward(struct exec *exec, struct dev_queue *queue); /* on the CPU complete when it returns */
 enum status exec_backward(struct exec *exec, struct dev_queue *queue); /* after a forward, of a problem with backward */
-/* The parts alone, for `bench exchange` and `bench attention`: in or out of all chunks without attention, and the reverse. */
+/* The parts alone: in or out of all chunks without attention, and the reverse. A ring passes on during attention. */
 enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue);
 enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue);
 const struct exec_times *exec_times(struct exec *exec);
 /* The head side, for checks of the middle layout: NULL-safe views of q, k, v after exchange in, o before exchange out. */
-struct exec_middle { /* each [B][S][local heads][D], contiguous */
+struct exec_middle { /* each [B][tokens of shard][local heads][D], contiguous */
     const void *q, *k, *v, *o;
     int heads, kv_heads;       /* local */
     int head_first, kv_first;  /* global index of local head 0 */
+    struct shard shard;        /* all tokens, or those of a place of the ring */
 };
 struct exec_middle exec_middle(const struct exec *exec);
 /* Bytes this exec allocated, staging of its exchange included, for the memory model's tests. */

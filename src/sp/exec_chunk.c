@@ -9,10 +9,10 @@ static void heads_of(const struct problem *problem, const struct plan *plan, int
 {
     int group = problem->heads / problem->kv_heads;
     plan_chunk(problem, plan, chunk, &out->first, &out->count);
-    int64_t head = (int64_t)rank * (problem->heads / plan->sp) + out->first; /* global */
+    int64_t head = (int64_t)rank * (problem->heads / plan_head_ranks(plan)) + out->first; /* global */
     int kv = (int)(head / group);
     out->group_first = (int)(head % group);
-    out->kv_first = kv - (int)((int64_t)rank * problem->kv_heads / plan->sp);
+    out->kv_first = kv - (int)((int64_t)rank * problem->kv_heads / plan_head_ranks(plan));
     out->kv_count = (out->group_first + out->count - 1) / group + 1;
 }
 
@@ -32,7 +32,7 @@ void exec_chunk(const struct problem *problem, const struct plan *plan, int rank
     if (exec_chunk_shared(problem, plan, rank)) {
         bool last = chunk == plan->chunks - 1;
         out->out_first = 0;
-        out->out_count = last ? model_kv_local(problem->kv_heads, plan->sp) : 0;
+        out->out_count = last ? model_kv_local(problem->kv_heads, plan_head_ranks(plan)) : 0;
     }
 }
 
@@ -49,7 +49,8 @@ bool exec_chunk_shared(const struct problem *problem, const struct plan *plan, i
 
 int64_t exec_row_elems(const struct problem *problem, const struct plan *plan)
 {
-    int64_t heads = problem->heads / plan->sp, kv = model_kv_local(problem->kv_heads, plan->sp);
+    int64_t heads = problem->heads / plan_head_ranks(plan),
+            kv = model_kv_local(problem->kv_heads, plan_head_ranks(plan));
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem);
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v;
     return in > out ? in : out;

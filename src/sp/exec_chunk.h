@@ -9,6 +9,8 @@
  * Both groups are cut here, so that dk and dv collect over chunks in fp32 and leave, rounded once, after the last
  * chunk. Where no group is cut they leave with their chunk.
  *
+ * rank: among plan_head_ranks, which exchange heads.
+ *
  * Local indices count from the rank's first head, global ones over all heads. Pure; every number is brute-forced in a
  * test.
  */

@@ -1,4 +1,4 @@
-/* sp/exec_run.c -- the chunks of a layer under ulysses, in one of two orders.
+/* sp/exec_run.c -- the chunks of a layer, in one of two orders.
  *
  * In turn, all on the caller's queue:      in 0 | attention 0 | out 0 | in 1 | attention 1 | out 1 | ...
  *
@@ -113,8 +113,10 @@ static double part_us(const struct exec *exec, unsigned part, enum exec_mark fro
 void exec_run_times(const struct exec *exec, struct exec_times *out)
 {
     out->attention_us = part_us(exec, EXEC_ATTENTION, EXEC_ATTENTION_BEGINS);
+    if (exec->ring != NULL && (exec->ran & EXEC_ATTENTION))
+        ring_times(exec->ring, &out->attention_us, &out->exchange_in_us);
     if (exec->exchange == NULL)
         return;
-    out->exchange_in_us = part_us(exec, EXEC_IN, EXEC_IN_BEGINS);
+    out->exchange_in_us += part_us(exec, EXEC_IN, EXEC_IN_BEGINS);
     out->exchange_out_us = part_us(exec, EXEC_OUT, EXEC_OUT_BEGINS);
 }

@@ -6,7 +6,12 @@
  *   backward, mirrored               d_o    -- exchange in -->  d_o
  *                                    dq dk dv <- exchange out - dq dk dv
  *
- * With sp = 1 both sides are the same layout, so the head side is the sequence side and nothing is exchanged.
+ * Where a single rank has all heads both sides are the same layout, so the head side is the sequence side and nothing is exchanged.
+ * The ranks of the group are places of a ring x ranks that share a place and exchange heads; rank = place * head_ranks + head_rank:
+ *
+ *     ulysses   1 x sp         ring   sp x 1         ulysses+ring   ring x (sp / ring)
+ *
+ * Each token of the head side is one of the place's; with one place they are all.
  */
 #ifndef SPTUNE_SP_EXEC_STATE_H
 #define SPTUNE_SP_EXEC_STATE_H
@@ -15,6 +20,7 @@
 #include "sp/exchange.h"
 #include "sp/exec.h"
 #include "sp/exec_chunk.h"
+#include "sp/ring.h"
 
 enum { EXEC_OWNED = 24 };
 enum { EXEC_IN = 1, EXEC_ATTENTION = 2, EXEC_OUT = 4, EXEC_ALL = 7 }; /* parts of a run */
@@ -57,12 +63,17 @@ struct exec {
     struct dev *dev;
     const struct method *method;
     int rank, sp;
+    int head_ranks, head_rank, places, place;
+    struct comm *head_group, *ring_group; /* of the ranks that share the place, and of those with the same heads */
+    bool groups_owned;                    /* both; else one is `group` and the other is not there */
     int heads, kv_heads; /* local */
+    int64_t tokens;      /* of a row on the head side */
     int dim, dim_v;
     int elem_bytes;
     const struct attention *attention;
-    const struct exchange *exchange; /* NULL when sp = 1 */
+    const struct exchange *exchange; /* NULL when a rank has all heads */
     void *exchange_state;
+    struct ring *ring;                        /* NULL: one place */
     struct exec_tensors tensors;              /* sequence side */
     char *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* head side */
     bool shared;                              /* some kv head is read by several chunks: */

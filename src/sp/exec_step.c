@@ -78,7 +78,7 @@ enum status exec_step_out(struct exec *exec, bool backward, const struct exec_st
 
 static int64_t kv_elems(const struct exec *exec, int dim)
 {
-    return exec->problem.batch * exec->tensors.seq * exec->kv_heads * dim;
+    return exec->problem.batch * exec->tokens * exec->kv_heads * dim;
 }
 
 static enum status sums_clear(struct exec *exec, struct dev_queue *queue)
@@ -94,9 +94,25 @@ static enum status sums_round(struct exec *exec, struct dev_queue *queue)
     return copy_round(dev, exec->problem.dtype, exec->dv_sum, exec->dv, kv_elems(exec, exec->dim_v), queue);
 }
 
+static enum status ring_run(struct exec *exec, bool backward, struct dev_queue *queue)
+{
+    const struct ring_tensors tensors = {.q = exec->q,
+                                         .k = exec->k,
+                                         .v = exec->v,
+                                         .o = exec->o,
+                                         .lse = exec->lse,
+                                         .d_o = exec->d_o,
+                                         .dq = exec->dq,
+                                         .dk = exec->dk,
+                                         .dv = exec->dv};
+    return backward ? ring_backward(exec->ring, &tensors, queue) : ring_forward(exec->ring, &tensors, queue);
+}
+
 enum status exec_step_attention(struct exec *exec, bool backward, int chunk, struct dev_queue *queue)
 {
     const struct exec_step *step = &exec->steps[chunk];
+    if (exec->ring != NULL)
+        return ring_run(exec, backward, queue);
     int64_t q = (int64_t)step->heads.first * exec->dim * exec->elem_bytes;
     int64_t o = (int64_t)step->heads.first * exec->dim_v * exec->elem_bytes;
     int64_t k = (int64_t)step->heads.kv_first * exec->dim, v = (int64_t)step->heads.kv_first * exec->dim_v;

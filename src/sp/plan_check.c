@@ -8,7 +8,10 @@
 #include "kernels/attention.h"
 #include "sp/exchange.h"
 #include "sp/exec_chunk.h"
+#include "sp/shard.h"
 #include "sp/target.h"
+
+#include <string.h>
 
 /* Every device once. */
 static struct verdict order_check(const struct problem *problem, const struct plan *plan)
@@ -46,22 +49,32 @@ struct verdict plan_check_sizes(const struct problem *problem, const struct plan
     return order_check(problem, plan);
 }
 
-struct verdict plan_check_sp(const struct problem *problem, int sp)
+/* The lengths below and above that would not have to be padded. */
+static struct verdict length_check(const struct problem *problem, const struct plan *plan)
 {
-    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, sp, problem->world);
-    if (!verdict_ok(&heads))
-        return heads;
-    if (problem->seq_fixed && problem->seq % sp != 0) {
-        int64_t above = problem_padded(problem, sp), below = above - sp;
-        struct verdict no = below > 0 ? verdict_no(RULE_SEQ, "sp %d does not divide seq %lld; %lld and %lld would work",
-                                                   sp, (long long)problem->seq, (long long)below, (long long)above)
-                                      : verdict_no(RULE_SEQ, "sp %d does not divide seq %lld; %lld would work", sp,
-                                                   (long long)problem->seq, (long long)above);
-        no.nearest[0] = below;
-        no.nearest[1] = above;
-        return no;
-    }
-    return VERDICT_YES;
+    int multiple = shard_multiple(plan->method, plan->ring, plan->sp);
+    const char *whom = multiple == plan->sp ? "sp " : "2 x sp, the pieces of a ring's sequence, ";
+    if (!problem->seq_fixed || problem->seq % multiple == 0)
+        return VERDICT_YES;
+    int64_t above = problem_padded(problem, multiple), below = above - multiple;
+    struct verdict no = below > 0
+                            ? verdict_no(RULE_SEQ, "%s%d does not divide seq %lld; %lld and %lld would work", whom,
+                                         multiple, (long long)problem->seq, (long long)below, (long long)above)
+                            : verdict_no(RULE_SEQ, "%s%d does not divide seq %lld; %lld would work", whom, multiple,
+                                         (long long)problem->seq, (long long)above);
+    no.nearest[0] = below;
+    no.nearest[1] = above;
+    return no;
+}
+
+struct verdict plan_check_sp(const struct problem *problem, const struct plan *plan)
+{
+    if (plan->method == PLAN_METHOD_ULYSSES_RING && (plan->ring < 1 || plan->sp % plan->ring != 0))
+        return verdict_no(RULE_WORLD, "rings of %d ranks do not share sp %d", plan->ring, plan->sp);
+    if (plan_ring(plan) > 1 && problem->world % plan->sp != 0)
+        return verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
+    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world);
+    return verdict_ok(&heads) ? length_check(problem, plan) : heads;
 }
 
 static struct verdict training_check(const struct plan *plan)
@@ -82,7 +95,59 @@ static struct verdict training_check(const struct plan *plan)
     return VERDICT_YES;
 }
 
-/* The call with the most heads of one rank: kernels judge widths, masks and dtypes, not the count of heads. */
+/* Kernels judge widths, masks and dtypes, not the count of heads: the call with the most heads of one rank, of a row's seq_q x seq_k
+ * tokens; all rows at once where the layer does that. */
+static struct verdict call_check(const struct problem *problem, const struct plan *plan, int64_t seq_q, int64_t seq_k,
+                                 bool causal)
+{
+    int64_t rows = plan_ring(plan) > 1 ? 1 : problem->batch;
+    struct attention_shape shape = {.batch = rows,
+                                    .seq_q = seq_q,
+                                    .seq_k = seq_k,
+                                    .heads = problem->heads / plan_head_ranks(plan),
+                                    .kv_heads = model_kv_local(problem->kv_heads, plan_head_ranks(plan)),
+                                    .head_dim = problem->head_dim,
+                                    .head_dim_v = problem_dim_v(problem),
+                                    .dtype = problem->dtype,
+                                    .causal = causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
+                                    .window = problem->window};
+    attention_shape_fill(&shape);
+    /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
+    const int64_t cu_q[2] = {0, rows * seq_q}, cu_k[2] = {0, rows * seq_k};
+    if (problem->docs > 0) {
+        shape.batch = 1;
+        shape.seq_q = cu_q[1];
+        shape.seq_k = cu_k[1];
+        shape.docs = 1;
+        shape.cu_q = cu_q;
+        shape.cu_k = cu_k;
+    }
+    /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
+    return attention_find(plan->attention)->supports(&shape);
+}
+
+/* The kinds of calls that sp/ring_block.h makes. */
+static struct verdict ring_calls_check(const struct problem *problem, const struct plan *plan)
+{
+    int64_t local = shard_padded(problem, plan) / plan_ring(plan);
+    if ((problem->direction & PROBLEM_BACKWARD) && attention_find(plan->attention)->own_softmax)
+        return verdict_no(
+            RULE_KERNEL_CANNOT,
+            "the backward of attention %s makes its softmax from the keys at hand; a step of a ring needs one "
+            "that takes that of all keys",
+            plan->attention);
+    if (problem->window > 0)
+        return verdict_no(
+            RULE_KERNEL_CANNOT,
+            "window %lld: between pieces of a ring a window is shifted by their distance, which no mask of a "
+            "kernel is; method ulysses has whole sequences",
+            (long long)problem->window);
+    struct verdict verdict = call_check(problem, plan, local, local, problem->causal);
+    if (verdict_ok(&verdict) && problem->causal)
+        verdict = call_check(problem, plan, local, local / 2, false);
+    return verdict_ok(&verdict) && problem->causal ? call_check(problem, plan, local / 2, local, false) : verdict;
+}
+
 static struct verdict attention_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
 {
     const struct attention *attention = attention_find(plan->attention);
@@ -94,40 +159,29 @@ static struct verdict attention_check(const struct problem *problem, const struc
     if (attention->dev != dev)
         return verdict_no(RULE_KERNEL_CANNOT, "attention %s runs on %s, not on %s", attention->name,
                           dev_kind_name(attention->dev), dev_kind_name(dev));
-    int64_t tokens = problem_padded(problem, plan->sp);
-    struct attention_shape shape = {.batch = problem->batch,
-                                    .seq_q = tokens,
-                                    .seq_k = tokens,
-                                    .heads = problem->heads / plan->sp,
-                                    .kv_heads = model_kv_local(problem->kv_heads, plan->sp),
-                                    .head_dim = problem->head_dim,
-                                    .head_dim_v = problem_dim_v(problem),
-                                    .dtype = problem->dtype,
-                                    .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
-                                    .window = problem->window};
-    attention_shape_fill(&shape);
-    /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
-    const int64_t cu[2] = {0, problem->batch * tokens};
-    if (problem->docs > 0) {
-        shape.batch = 1;
-        shape.seq_q = shape.seq_k = cu[1];
-        shape.docs = 1;
-        shape.cu_q = shape.cu_k = cu;
-    }
-    /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
-    return attention->supports(&shape);
+    if (plan_ring(plan) > 1)
+        return ring_calls_check(problem, plan);
+    int64_t tokens = shard_padded(problem, plan);
+    return call_check(problem, plan, tokens, tokens, problem->causal);
 }
 
 static struct verdict exchange_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
 {
     const struct exchange *exchange = exchange_find(plan->exchange);
+    if (plan->method == PLAN_METHOD_RING && strcmp(plan->exchange, PLAN_RING_EXCHANGE) != 0)
+        return verdict_no(
+            RULE_EXCHANGE_CANNOT,
+            "method ring exchanges nothing: keys and values go to a neighbour, exchange " PLAN_RING_EXCHANGE ", not %s",
+            plan->exchange);
+    if (plan->method == PLAN_METHOD_RING)
+        return VERDICT_YES;
     if (exchange == NULL)
         return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange '%s'", plan->exchange);
     if (exchange->dev != dev)
         return verdict_no(RULE_EXCHANGE_CANNOT, "exchange %s runs on %s, not on %s", exchange->name,
                           dev_kind_name(exchange->dev), dev_kind_name(dev));
     struct exchange_shape shape = {.batch = problem->batch,
-                                   .seq_local = problem_local(problem, plan->sp),
+                                   .seq_local = shard_local(problem, plan),
                                    .dtype = problem->dtype,
                                    .row_elems_max = exec_row_elems(problem, plan)};
     /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
@@ -136,7 +190,10 @@ static struct verdict exchange_check(const struct problem *problem, const struct
 
 static struct verdict chunks_check(const struct problem *problem, const struct plan *plan)
 {
-    int local = problem->heads / plan->sp;
+    int local = problem->heads / plan_head_ranks(plan);
+    if (plan_ring(plan) > 1 && plan->chunks != 1)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "%d chunks: a ring passes on while it computes; it takes 1",
+                          plan->chunks);
     if (plan->chunks >= 1 && plan->chunks <= local)
         return VERDICT_YES;
     struct verdict no = verdict_no(RULE_EXCHANGE_CANNOT, "%d chunks of the %d heads that a rank holds; 1 to %d work",
@@ -152,11 +209,12 @@ static struct verdict shapes_check(const struct problem *problem, const struct p
     struct verdict verdict;
     if (problem_check(problem) != STATUS_OK)
         return verdict_no(RULE_KERNEL_CANNOT, "%.200s", status_last()->what);
-    if (plan->method != PLAN_METHOD_ULYSSES)
-        return verdict_no(RULE_KERNEL_CANNOT, "method %s is not part of this build; ulysses is",
+    if (plan->method != PLAN_METHOD_ULYSSES && plan->method != PLAN_METHOD_RING &&
+        plan->method != PLAN_METHOD_ULYSSES_RING)
+        return verdict_no(RULE_KERNEL_CANNOT, "method %s is not part of this build; ulysses, ring and ulysses+ring are",
                           plan_method_name(plan->method));
     if (plan->sp >= 1) { /* what is wrong with sp itself says more than that a product is wrong */
-        verdict = plan_check_sp(problem, plan->sp);
+        verdict = plan_check_sp(problem, plan);
         if (!verdict_ok(&verdict))
             return verdict;
     }

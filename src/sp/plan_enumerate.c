@@ -93,10 +93,10 @@ static enum status visit_sp(struct walk *walk, int sp)
 {
     const struct plan_space *space = walk->space;
     struct plan plan = space->base;
-    struct verdict verdict = sp >= 1 ? plan_check_sp(walk->problem, sp) : verdict_no(RULE_WORLD, "sp %d", sp);
+    plan.sp = sp;
+    struct verdict verdict = sp >= 1 ? plan_check_sp(walk->problem, &plan) : verdict_no(RULE_WORLD, "sp %d", sp);
     walk->once = !verdict_ok(&verdict);
     walk->seen = false;
-    plan.sp = sp;
     /* The canonical sizes: only the product dp_shard x dp_replicate matters, so one of each product is searched. */
     plan.dp_replicate = 1;
     plan.dp_shard = sp >= 1 && walk->problem->world >= sp ? walk->problem->world / sp : 1;

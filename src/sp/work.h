@@ -15,10 +15,11 @@
 
 #include <stdint.h>
 
-/* One exchange of one layer: bytes of one rank's send buffers (own block included) and the share that leaves the rank. */
+/* One exchange of one layer: bytes of one rank's send buffers (own block included) and the share that leaves the rank. Of a ring what a
+ * rank passes on, all of which leaves it: keys and values in, and on the way back dk and dv, in fp32, out. */
 struct work_exchange {
     int64_t bytes_in, bytes_out;           /* forward: q+k+v in, o out. Backward: do in, dq+dk+dv out */
-    int64_t wire_in, wire_out;             /* (P-1)/P of it */
+    int64_t wire_in, wire_out;             /* (P-1)/P of what is exchanged, all that is passed on */
     int64_t tensor_bytes[4];               /* forward q, k, v, o alone */
 };
 void work_exchange(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out);

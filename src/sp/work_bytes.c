@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "sp/exchange.h"
 #include "sp/exec_chunk.h"
+#include "sp/shard.h"
 
 static int sp_of(const struct plan *plan)
 {
@@ -13,23 +14,41 @@ static int sp_of(const struct plan *plan)
 
 static int64_t tokens_local(const struct problem *problem, const struct plan *plan)
 {
-    return problem->batch * problem_local(problem, plan->sp);
+    return problem->batch * shard_local(problem, plan);
+}
+
+/* Keys and values that a rank has on the head side, heads of both together, per token and lane: with more ranks than heads each has a
+ * copy of one. */
+static int64_t kv_elems(const struct problem *problem, const struct plan *plan)
+{
+    int64_t dims = (int64_t)problem->head_dim + problem_dim_v(problem);
+    return tokens_local(problem, plan) * plan_head_ranks(plan) *
+           model_kv_local(problem->kv_heads, plan_head_ranks(plan)) * dims;
 }
 
 void work_exchange(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out)
 {
-    int64_t sp = sp_of(plan), dim = problem->head_dim, dim_v = problem_dim_v(problem);
-    int64_t kv = problem->kv_heads > sp ? problem->kv_heads : sp; /* with P > Hkv every rank gets a copy */
+    int64_t ranks = plan_head_ranks(plan), places = plan_ring(plan);
+    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem);
+    int64_t kv = problem->kv_heads > ranks ? problem->kv_heads : ranks; /* with P > Hkv every rank gets a copy */
     int64_t token = tokens_local(problem, plan) * dtype_bytes(problem->dtype);
     out->tensor_bytes[0] = token * problem->heads * dim;
-    out->tensor_bytes[1] = token * (sp > 1 ? kv : problem->kv_heads) * dim;
-    out->tensor_bytes[2] = token * (sp > 1 ? kv : problem->kv_heads) * dim_v;
+    out->tensor_bytes[1] = token * (ranks > 1 ? kv : problem->kv_heads) * dim;
+    out->tensor_bytes[2] = token * (ranks > 1 ? kv : problem->kv_heads) * dim_v;
     out->tensor_bytes[3] = token * problem->heads * dim_v;
     int64_t qkv = out->tensor_bytes[0] + out->tensor_bytes[1] + out->tensor_bytes[2], o = out->tensor_bytes[3];
     out->bytes_in = backward ? o : qkv;
     out->bytes_out = backward ? qkv : o;
-    out->wire_in = out->bytes_in / sp * (sp - 1);
-    out->wire_out = out->bytes_out / sp * (sp - 1);
+    out->wire_in = out->bytes_in / ranks * (ranks - 1);
+    out->wire_out = out->bytes_out / ranks * (ranks - 1);
+    if (places == 1)
+        return;
+    int64_t keys = (places - 1) * kv_elems(problem, plan) * dtype_bytes(problem->dtype);
+    int64_t gradients = backward ? places * kv_elems(problem, plan) * (int64_t)sizeof(float) : 0;
+    out->bytes_in = (ranks > 1 ? out->bytes_in : 0) + keys;
+    out->bytes_out = (ranks > 1 ? out->bytes_out : 0) + gradients;
+    out->wire_in += keys;
+    out->wire_out += gradients;
 }
 
 static double pairs_of(const struct problem *problem, int64_t tokens)
@@ -62,7 +81,7 @@ static double row_pairs(const struct problem *problem, int64_t padded)
 double work_attention_flops(const struct problem *problem, const struct plan *plan, bool backward)
 {
     double lanes = (double)problem->head_dim + (double)problem_dim_v(problem);
-    double pairs = (double)problem->batch * row_pairs(problem, problem_padded(problem, sp_of(plan)));
+    double pairs = (double)problem->batch * row_pairs(problem, shard_padded(problem, plan));
     return (backward ? 2.5 : 1.0) * 2.0 * (double)problem->heads / sp_of(plan) * lanes * pairs;
 }
 
@@ -119,24 +138,41 @@ struct work_gemm work_logits(const struct model *model, const struct problem *pr
     return (struct work_gemm){"logits", s, model->vocab, model->hidden, some, 1, s};
 }
 
+/* What sp/ring.c allocates, its kernel's workspace not. tokens: of a row, heads: of a rank. */
+static int64_t ring_held(const struct problem *problem, const struct plan *plan, int64_t tokens, int64_t heads)
+{
+    const int64_t fp32 = (int64_t)sizeof(float), elem = dtype_bytes(problem->dtype);
+    bool backward = (problem->direction & PROBLEM_BACKWARD) != 0;
+    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), wide = backward && dim > dim_v ? dim : dim_v;
+    int64_t places = plan_ring(plan), kv = kv_elems(problem, plan);
+    if (places == 1)
+        return 0;
+    int64_t bytes = (places > 2 ? 2 : 1) * kv * elem;       /* keys and values that arrive */
+    bytes += tokens * heads * (wide * elem + fp32);         /* a step's part of a row, its statistics */
+    bytes += problem->batch * tokens * heads * wide * fp32; /* the sum of the parts */
+    if (backward)                                           /* of a step twice, and what arrives */
+        bytes += 3 * kv * fp32 + (problem->causal ? problem->batch * tokens * heads / 2 * fp32 : 0);
+    return bytes;
+}
+
 int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
 {
-    int64_t sp = sp_of(plan), batch = problem->batch, padded = problem_padded(problem, sp_of(plan));
+    int64_t ranks = plan_head_ranks(plan), batch = problem->batch, tokens = shard_local(problem, plan) * ranks;
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), elem = dtype_bytes(problem->dtype);
-    int64_t heads = problem->heads / sp, kv = model_kv_local(problem->kv_heads, (int)sp);
+    int64_t heads = problem->heads / ranks, kv = model_kv_local(problem->kv_heads, (int)ranks);
     int64_t both = problem->direction & PROBLEM_BACKWARD ? 2 : 1;
     /* elements per token and rank: q, k, v, o on the sequence side, once more on the head side, and the gradients of
      * all */
     int64_t seq_row = (int64_t)problem->heads * (dim + dim_v) + (int64_t)problem->kv_heads * (dim + dim_v);
     int64_t head_row = heads * (dim + dim_v) + kv * (dim + dim_v);
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;
-    int64_t bytes = batch * problem_local(problem, plan->sp) * seq_row * elem * both;
+    int64_t bytes = tokens_local(problem, plan) * seq_row * elem * both;
     const struct exchange *exchange = exchange_find(plan->exchange);
     bool stages = exchange == NULL || exchange->stages;
-    if (sp > 1)
-        bytes += batch * padded * (head_row * elem * both + (stages ? 2 * widest * elem : 0));
-    bytes += batch * padded * heads * (int64_t)sizeof(float); /* softmax statistics */
+    if (ranks > 1)
+        bytes += batch * tokens * (head_row * elem * both + (stages ? 2 * widest * elem : 0));
+    bytes += batch * tokens * heads * (int64_t)sizeof(float); /* softmax statistics */
     if (both == 2 && exec_chunk_shared(problem, plan, 0))
-        bytes += batch * padded * kv * (dim + dim_v) * (int64_t)sizeof(float);
-    return bytes;
+        bytes += batch * tokens * kv * (dim + dim_v) * (int64_t)sizeof(float);
+    return bytes + ring_held(problem, plan, tokens, heads);
 }

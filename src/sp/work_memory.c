@@ -10,8 +10,10 @@
  */
 #include "sp/work.h"
 
+#include "kernels/attention.h"
 #include "model/model.h"
 #include "sp/exchange.h"
+#include "sp/shard.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -29,7 +31,7 @@ struct sizes {
     double b, s, q, n;  /* bytes of the dtype; local tokens; heads * head_dim; sp */
     double h, f, vocab; /* hidden; ffn of the experts that a token visits, or of a wider dense layer; vocabulary */
     double layers, params;
-    double kv_sent;    /* kv heads each rank's tokens travel with: max(kv_heads, sp) */
+    double kv_sent;    /* kv heads each rank's tokens travel with: max(kv_heads, ranks that exchange heads) */
     double group;      /* G */
     const char *class; /* of the attention, NULL: none */
     int class_index;
@@ -72,7 +74,7 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
     z->dev = dev;
     z->b = dtype_bytes(problem->dtype);
     z->n = sp;
-    z->s = (double)problem->batch * (double)problem_local(problem, sp);
+    z->s = (double)problem->batch * (double)shard_local(problem, plan);
     z->q = (double)problem->heads * problem->head_dim;
     z->h = (double)model->hidden;
     z->f = (double)model->ffn;
@@ -84,7 +86,7 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
     z->vocab = (double)model->vocab;
     z->layers = model->layers;
     z->params = (double)model->params;
-    z->kv_sent = problem->kv_heads > sp ? problem->kv_heads : sp;
+    z->kv_sent = problem->kv_heads > plan_head_ranks(plan) ? problem->kv_heads : plan_head_ranks(plan);
     z->group = plan->zero_stage == 0 ? 1 : target->zero_over_world ? problem->world : (double)plan->dp_shard * sp;
     z->class = target_class(target, plan->attention);
     z->class_index = 0;
@@ -316,7 +318,10 @@ void work_memory(const struct model *model, const struct problem *problem, const
                  const struct target *target, struct work_memory *out)
 {
     const struct exchange *exchange = exchange_find(plan->exchange);
-    work_memory_on(model, problem, plan, target, exchange != NULL ? exchange->dev : DEV_CUDA, out);
+    /* A ring is no exchange. */
+    const struct attention *attention = plan->method == PLAN_METHOD_RING ? attention_find(plan->attention) : NULL;
+    enum dev_kind dev = exchange != NULL ? exchange->dev : attention != NULL ? attention->dev : DEV_CUDA;
+    work_memory_on(model, problem, plan, target, dev, out);
 }
 
 void work_memory_on(const struct model *model, const struct problem *problem, const struct plan *plan,

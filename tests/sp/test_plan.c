@@ -174,6 +174,52 @@ static void refused(const struct problem *problem, const struct plan *plan, enum
         fail_msg("expected %s '%s', got %s '%s'", rule_code(rule), word, rule_code(verdict.rule), verdict.why);
 }
 
+static void a_ring_asks_for_other_things(void **state)
+{
+    (void)state;
+    const struct problem problem = small_problem(6, 3, 64, 8);
+    struct problem other;
+    struct plan good = small_plan(4, 8), p;
+    good.method = PLAN_METHOD_RING;
+    strcpy(good.exchange, PLAN_RING_EXCHANGE);
+    struct verdict verdict = plan_check(&problem, &good, DEV_CPU); /* 6 heads over 4 ranks: each has all of them */
+    assert_int_equal(verdict.rule, RULE_OK);
+    refused(&problem, (p = good, strcpy(p.exchange, "packed"), &p), RULE_EXCHANGE_CANNOT, "sendrecv");
+    refused(&problem, (p = good, p.method = PLAN_METHOD_ULYSSES, &p), RULE_HEADS_NOT_DIVISIBLE, "");
+    refused(&problem, (p = good, p.chunks = 2, &p), RULE_EXCHANGE_CANNOT, "it takes 1");
+    refused(&problem, (p = good, p.sp = 3, &p), RULE_WORLD, "8 processes");
+    refused((other = problem, other.window = 9, &other), &good, RULE_KERNEL_CANNOT, "window 9");
+    refused(&problem, (p = good, strcpy(p.attention, "reference"), &p), RULE_KERNEL_CANNOT, "all keys");
+    other = problem;
+    other.direction = PROBLEM_FORWARD;
+    verdict = plan_check(&other, &p, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK);
+    other = problem;
+    other.seq = 20;
+    other.seq_fixed = true;
+    refused(&other, &good, RULE_SEQ, "8 does not divide seq 20; 16 and 24 would work");
+    p = good;
+    p.sp = 1;
+    p.dp_shard = 8;
+    other.seq = 21;
+    other.window = 4; /* alone it is the kernel's */
+    verdict = plan_check(&other, &p, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK);
+    p = good; /* two factors: heads are shared by 2 ranks, not by 4 */
+    p.method = PLAN_METHOD_ULYSSES_RING;
+    strcpy(p.exchange, "packed");
+    p.ring = 2;
+    other = problem;
+    other.kv_heads = 2;
+    verdict = plan_check(&other, &p, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK);
+    refused(&problem, &p, RULE_KV_RULE, "");
+    refused(&other, (p.ring = 3, &p), RULE_WORLD, "rings of 3");
+    refused(&other, (p.ring = 8, &p), RULE_WORLD, "rings of 8");
+    refused(&other, (p.ring = 2, strcpy(p.exchange, PLAN_RING_EXCHANGE), &p), RULE_EXCHANGE_CANNOT,
+            "there is no exchange");
+}
+
 static void check_names_the_rule(void **state)
 {
     (void)state;
@@ -183,7 +229,7 @@ static void check_names_the_rule(void **state)
     struct verdict verdict = plan_check(&problem, &good, DEV_CPU);
     assert_string_equal(verdict.why, "");
     assert_int_equal(verdict.rule, RULE_OK);
-    refused(&problem, (p = good, p.method = PLAN_METHOD_RING, &p), RULE_KERNEL_CANNOT, "ring");
+    refused(&problem, (p = good, p.method = PLAN_METHOD_SPLIT_GATHER, &p), RULE_KERNEL_CANNOT, "split_gather");
     refused(&problem, (p = good, p.method = (enum plan_method)99, &p), RULE_KERNEL_CANNOT, "unknown");
     refused(&problem, (p = good, p.dp_shard = 4, &p), RULE_WORLD, "not the 8 processes");
     refused(&problem, (p = good, p.dp_shard = INT32_MAX, &p), RULE_WORLD, "not the 8 processes");
@@ -444,6 +490,7 @@ int main(void)
         cmocka_unit_test(hash_sees_the_order),
         cmocka_unit_test(chunks_cover_the_heads),
         cmocka_unit_test(check_names_the_rule),
+        cmocka_unit_test(a_ring_asks_for_other_things),
         cmocka_unit_test(check_names_parts_that_are_absent),
         cmocka_unit_test(c12_a_fixed_length_is_not_padded),
         cmocka_unit_test(c37_two_widths_of_latent_attention),

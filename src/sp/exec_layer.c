@@ -1,4 +1,4 @@
-/* sp/exec_ulysses.c -- method ulysses: buffers of both sides, and one kernel call prepared per chunk. */
+/* sp/exec_layer.c -- methods ulysses, ring and ulysses+ring: buffers of both sides, one kernel call prepared per chunk, the ring. */
 #include "sp/exec_state.h"
 
 #include "base/mem.h"
@@ -42,7 +42,6 @@ static enum status seq_side_alloc(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
     struct exec_tensors *t = &exec->tensors;
-    t->seq_local = problem_local(problem, exec->sp);
     int64_t row = problem->batch * t->seq_local * exec->elem_bytes;
     t->q_bytes = (size_t)(row * problem->heads * exec->dim);
     t->k_bytes = (size_t)(row * problem->kv_heads * exec->dim);
@@ -63,7 +62,7 @@ static enum status seq_side_alloc(struct exec *exec)
 static enum status head_side_alloc(struct exec *exec)
 {
     const struct exec_tensors *t = &exec->tensors;
-    if (exec->sp == 1) {
+    if (exec->head_ranks == 1) {
         exec->q = t->q;
         exec->k = t->k;
         exec->v = t->v;
@@ -74,7 +73,7 @@ static enum status head_side_alloc(struct exec *exec)
         exec->dv = t->dv;
         return STATUS_OK;
     }
-    int64_t row = exec->problem.batch * t->seq * exec->elem_bytes;
+    int64_t row = exec->problem.batch * exec->tokens * exec->elem_bytes;
     int64_t q = row * exec->heads * exec->dim, k = row * exec->kv_heads * exec->dim;
     int64_t v = row * exec->kv_heads * exec->dim_v, o = row * exec->heads * exec->dim_v;
     TRY(side_alloc(exec, q, "q by heads", &exec->q));
@@ -91,7 +90,7 @@ static enum status head_side_alloc(struct exec *exec)
 
 static enum status kernel_memory_alloc(struct exec *exec)
 {
-    int64_t tokens = exec->problem.batch * exec->tensors.seq;
+    int64_t tokens = exec->problem.batch * exec->tokens;
     size_t workspace = 0;
     TRY(own_alloc(exec, tokens * exec->heads * (int64_t)sizeof(float), "softmax statistics", &exec->lse));
     if (exec->shared && has_backward(exec)) {
@@ -99,6 +98,8 @@ static enum status kernel_memory_alloc(struct exec *exec)
         TRY(own_alloc(exec, row * exec->dim, "dk in fp32", &exec->dk_sum));
         TRY(own_alloc(exec, row * exec->dim_v, "dv in fp32", &exec->dv_sum));
     }
+    if (exec->places > 1)
+        return STATUS_OK; /* the ring has its own */
     for (int c = 0; c < exec->plan.chunks; c++) {
         struct exec_step *step = &exec->steps[c];
         step->lse = exec->lse + tokens * step->heads.first;
@@ -115,21 +116,20 @@ static void shape_fill(const struct exec *exec, const struct exec_chunk *heads, 
 {
     const struct problem *problem = &exec->problem;
     *shape = (struct attention_shape){.batch = problem->batch,
-                                      .seq_q = exec->tensors.seq,
-                                      .seq_k = exec->tensors.seq,
+                                      .seq_q = exec->tokens,
+                                      .seq_k = exec->tokens,
                                       .heads = heads->count,
                                       .kv_heads = heads->kv_count,
                                       .head_dim = exec->dim,
                                       .head_dim_v = exec->dim_v,
                                       .dtype = problem->dtype,
                                       .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
-                                      .window = problem->window,
-                                      .docs = exec->docs,
-                                      .cu_q = exec->cu,
-                                      .cu_k = exec->cu};
+                                      .window = problem->window};
     attention_shape_fill(shape);
-    if (exec->docs > 0) { /* offsets run over the whole batch */
-        shape->seq_q = shape->seq_k = problem->batch * exec->tensors.seq;
+    if (exec->docs > 0 && exec->places == 1) { /* offsets run over the whole batch */
+        shape->docs = exec->docs;
+        shape->cu_q = shape->cu_k = exec->cu;
+        shape->seq_q = shape->seq_k = problem->batch * exec->tokens;
         shape->batch = 1;
     }
     shape->group = problem->heads / problem->kv_heads;
@@ -146,7 +146,7 @@ static enum status steps_create(struct exec *exec)
     for (int c = 0; c < exec->plan.chunks; c++) {
         struct exec_step *step = &exec->steps[c];
         step->exec = exec;
-        exec_chunk(&exec->problem, &exec->plan, exec->rank, c, &step->heads);
+        exec_chunk(&exec->problem, &exec->plan, exec->head_rank, c, &step->heads);
         shape_fill(exec, &step->heads, &step->shape);
         struct verdict verdict = exec->attention->supports(&step->shape);
         if (!verdict_ok(&verdict))
@@ -160,7 +160,7 @@ static enum status steps_create(struct exec *exec)
 /* Exchanges run beside attention where there are several chunks and the device can do both at once. */
 static enum status queues_create(struct exec *exec)
 {
-    if (exec->plan.chunks == 1 || exec->sp == 1 || !dev_can_overlap(exec->dev))
+    if (exec->plan.chunks == 1 || exec->head_ranks == 1 || !dev_can_overlap(exec->dev))
         return STATUS_OK;
     for (int i = 0; i < 2; i++)
         TRY(dev_event_create(exec->dev, &exec->arrived[i]));
@@ -170,39 +170,90 @@ static enum status queues_create(struct exec *exec)
 static enum status exchange_open(struct exec *exec)
 {
     struct exchange_shape shape = {.batch = exec->problem.batch,
-                                   .seq_local = problem_local(&exec->problem, exec->sp),
+                                   .seq_local = exec->tensors.seq_local,
                                    .dtype = exec->problem.dtype,
                                    .row_elems_max = exec_row_elems(&exec->problem, &exec->plan),
                                    .beside = exec->beside != NULL};
     const struct exchange *exchange = exchange_find(exec->plan.exchange);
-    if (exec->sp == 1)
+    if (exec->head_ranks == 1)
         return STATUS_OK;
-    TRY(exchange->create(&shape, exec->group, &exec->exchange_state));
+    TRY(exchange->create(&shape, exec->head_group, &exec->exchange_state));
     exec->exchange = exchange;
     exec->bytes += exchange->staging_bytes(exec->exchange_state);
     return STATUS_OK;
+}
+
+/* Documents of the whole batch for kernels that see all of it; a ring cuts those of one row at every step. */
+static enum status docs_make(struct exec *exec)
+{
+    struct problem rows = exec->problem;
+    rows.batch = exec->places > 1 ? 1 : rows.batch;
+    return problem_offsets(&rows, exec->tensors.seq, &exec->cu, &exec->docs);
 }
 
 /* What can fail on this rank alone. */
 static enum status prepare(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
-    exec->heads = problem->heads / exec->sp;
-    exec->kv_heads = model_kv_local(problem->kv_heads, exec->sp);
-    exec->shared = exec_chunk_shared(problem, &exec->plan, exec->rank);
-    exec->tensors.seq = problem_padded(problem, exec->sp);
-    TRY(problem_offsets(problem, exec->tensors.seq, &exec->cu, &exec->docs));
+    exec->places = plan_ring(&exec->plan);
+    exec->head_ranks = plan_head_ranks(&exec->plan);
+    exec->place = exec->rank / exec->head_ranks;
+    exec->head_rank = exec->rank % exec->head_ranks;
+    exec->heads = problem->heads / exec->head_ranks;
+    exec->kv_heads = model_kv_local(problem->kv_heads, exec->head_ranks);
+    exec->shared = exec_chunk_shared(problem, &exec->plan, exec->head_rank);
+    exec->tensors.seq = shard_padded(problem, &exec->plan);
+    exec->tensors.seq_local = shard_local(problem, &exec->plan);
+    exec->tokens = exec->tensors.seq_local * exec->head_ranks;
+    shard_of(problem, &exec->plan, exec->rank, &exec->tensors.shard);
+    TRY(docs_make(exec));
     TRY(steps_create(exec));
     return queues_create(exec);
+}
+
+/* Ranks that share a place are neighbours: their exchange moves more at once than the ring does. */
+static enum status groups_open(struct exec *exec)
+{
+    if (exec->places == 1)
+        exec->head_group = exec->group;
+    if (exec->head_ranks == 1)
+        exec->ring_group = exec->group;
+    if (exec->places == 1 || exec->head_ranks == 1)
+        return STATUS_OK;
+    exec->groups_owned = true;
+    TRY(comm_split(exec->group, exec->place, exec->head_rank, &exec->head_group));
+    return comm_split(exec->group, exec->head_rank, exec->place, &exec->ring_group);
+}
+
+static enum status ring_open(struct exec *exec)
+{
+    struct ring_shape shape = {.batch = exec->problem.batch,
+                               .row = {.ranks = exec->places,
+                                       .rank = exec->place,
+                                       .padded = exec->tensors.seq,
+                                       .causal = exec->problem.causal,
+                                       .docs = exec->docs,
+                                       .cu = exec->cu},
+                               .heads = exec->steps[0].shape,
+                               .attention = exec->attention,
+                               .backward = has_backward(exec)};
+    if (exec->places == 1)
+        return STATUS_OK;
+    TRY(ring_create(&shape, exec->ring_group, exec->dev, &exec->ring));
+    exec->bytes += ring_bytes(exec->ring);
+    exec->workspace_bytes = ring_workspace_bytes(exec->ring);
+    return STATUS_OK;
 }
 
 /* The exchange and its memory are made by all ranks together: see exchange->alloc. */
 static enum status build(struct exec *exec)
 {
+    TRY(groups_open(exec));
     TRY(exchange_open(exec));
     TRY(seq_side_alloc(exec));
     TRY(head_side_alloc(exec));
-    return kernel_memory_alloc(exec);
+    TRY(kernel_memory_alloc(exec));
+    return ring_open(exec); /* the last: it fails on one rank alone */
 }
 
 static void destroy(struct exec *exec)
@@ -222,30 +273,36 @@ static void destroy(struct exec *exec)
                 dev_event_destroy(exec->steps[c].mark[m]);
     free(exec->steps);
     free(exec->cu);
+    ring_destroy(exec->ring);
     if (exec->exchange != NULL)
         exec->exchange->destroy(exec->exchange_state);
+    if (exec->groups_owned) {
+        comm_close(exec->ring_group);
+        comm_close(exec->head_group);
+    }
 }
 
 static struct exec_middle middle(const struct exec *exec)
 {
-    return (struct exec_middle){
+    struct exec_middle out = {
         .q = exec->q,
         .k = exec->k,
         .v = exec->v,
         .o = exec->o,
         .heads = exec->heads,
         .kv_heads = exec->kv_heads,
-        .head_first = exec->rank * exec->heads,
-        .kv_first = exchange_first_head(exec->problem.kv_heads, exec->sp, exec->rank),
+        .head_first = exec->head_rank * exec->heads,
+        .kv_first = exchange_first_head(exec->problem.kv_heads, exec->head_ranks, exec->head_rank),
     };
+    shard_get(PLAN_METHOD_RING, 1, exec->tensors.seq, exec->places, exec->place, &out.shard);
+    return out;
 }
 
-const struct method method_ulysses = {
-    .method = PLAN_METHOD_ULYSSES,
-    .prepare = prepare,
-    .build = build,
-    .destroy = destroy,
-    .run = exec_run,
-    .times = exec_run_times,
-    .middle = middle,
-};
+#define LAYER(method_)                                                                                                 \
+    {                                                                                                                  \
+        .method = method_, .prepare = prepare, .build = build, .destroy = destroy, .run = exec_run,                    \
+        .times = exec_run_times, .middle = middle                                                                      \
+    }
+const struct method method_ulysses = LAYER(PLAN_METHOD_ULYSSES);
+const struct method method_ring = LAYER(PLAN_METHOD_RING);
+const struct method method_ulysses_ring = LAYER(PLAN_METHOD_ULYSSES_RING);
