@@ -17,7 +17,8 @@ const struct opt train_options[] = {
     {"separator", 0, OPT_VALUE, "TOKENS",
      "pack documents that end with it: \"\\n\\n\", or ids with commas [not packed]"},
     {"plan", 0, OPT_VALUE, "FILE", "a recommendation.json of tune, for the options below"},
-    {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses [ulysses]"},
+    {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses, ring or ulysses+ring [ulysses]"},
+    {"ring", 0, OPT_VALUE, "R", "of ulysses+ring: ranks that pass keys and values round [2]"},
     {"sp", 0, OPT_VALUE, "P", "ranks that share a sequence [1; with no size given and no model 2]"},
     {"dp-shard", 0, OPT_VALUE, "D", "sp groups that shard parameters with each other [the ranks that remain]"},
     {"dp-replicate", 0, OPT_VALUE, "R", "copies of the sharded parameters [1]"},
@@ -160,10 +161,11 @@ static enum status word(const struct cli *cli, const char *name, const char *con
 static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
 {
     static const char *const checkpointing[] = {"none", "full"}, *const loss[] = {"plain", "tiled"},
-                             *const methods[] = {"ulysses"};
+                             *const methods[] = {"ulysses", "ring", "ulysses+ring"};
+    static const enum plan_method method[] = {PLAN_METHOD_ULYSSES, PLAN_METHOD_RING, PLAN_METHOD_ULYSSES_RING};
     const struct opt_set *opts = &cli->opts;
     const char *file = opt_value(opts, "plan");
-    int64_t zero, batch, accumulate;
+    int64_t zero, batch, accumulate, ring;
     int picked;
     plan_default(plan);
     plan->checkpointing = PLAN_CHECKPOINTING_FULL;
@@ -171,7 +173,11 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
     plan->micro_batch = toy ? 8 : 1;
     if (file != NULL)
         TRY(plan_of_file(file, plan));
-    TRY(word(cli, "method", methods, 1, 0, &picked));
+    int was = plan->method == PLAN_METHOD_RING ? 1 : plan->method == PLAN_METHOD_ULYSSES_RING ? 2 : 0;
+    TRY(word(cli, "method", methods, 3, was, &picked));
+    plan->method = method[picked];
+    TRY(opt_count(opts, "ring", 1, 1 << 16, plan->method == PLAN_METHOD_ULYSSES_RING ? 2 : 1, &ring));
+    plan->ring = (int)ring;
     TRY(word(cli, "checkpointing", checkpointing, 2, plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 0 : 1, &picked));
     plan->checkpointing = picked == 0 ? PLAN_CHECKPOINTING_NONE : PLAN_CHECKPOINTING_FULL;
     TRY(word(cli, "loss", loss, 2, plan->loss == PLAN_LOSS_PLAIN ? 0 : 1, &picked));
@@ -257,10 +263,9 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
     TRY(word(cli, "dtype", dtypes, 3, device == DEV_CPU ? 0 : 1, &picked));
     o->dtype = types[picked];
     const char *exchange = opt_value(&cli->opts, "exchange");
-    text_print(o->plan.exchange, sizeof o->plan.exchange, "%s",
-               exchange != NULL    ? exchange
-               : device == DEV_CPU ? "packed"
-                                   : "push");
+    if (exchange == NULL)
+        exchange = o->plan.method == PLAN_METHOD_RING ? PLAN_RING_EXCHANGE : device == DEV_CPU ? "packed" : "push";
+    text_print(o->plan.exchange, sizeof o->plan.exchange, "%s", exchange);
     for (int i = 0; i < o->n_seqs; i++) {
         problem_from_model(&o->model, o->seqs[i], ranks, &problem);
         problem.batch = o->plan.micro_batch;

@@ -5,6 +5,7 @@
 #include "base/range.h"
 #include "kernels/gemm.h"
 #include "kernels/nn.h"
+#include "sp/shard.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -219,7 +220,7 @@ static enum status bind(struct decoder *d, const struct problem *problem)
         return STATUS_OK;
     unbind(d);
     d->problem = *problem;
-    d->rows = problem->batch * problem_local(problem, d->plan.sp);
+    d->rows = problem->batch * shard_local(problem, &d->plan);
     TRY(comm_agree(d->sp, own_alloc(d), "allocate activations"));
     for (int s = 0; s < d->sets; s++)
         TRY(exec_create(problem, &d->plan, d->sp, d->dev, &d->exec[s]));

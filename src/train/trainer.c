@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "sp/shard.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
 #include "train/trainer_state.h"
@@ -49,7 +50,7 @@ static enum status data_prepare(struct trainer *t)
                                .vocab = o->model.vocab,
                                .seqs = o->seqs,
                                .n_seqs = o->n_seqs,
-                               .pad_to = o->plan.sp,
+                               .pad_to = shard_multiple(o->plan.method, plan_ring(&o->plan), o->plan.sp),
                                .separator = o->separator,
                                .micro_batch = (int)o->plan.micro_batch,
                                .accumulate = (int)o->plan.accumulate,
@@ -176,12 +177,16 @@ void trainer_problem(const struct trainer_options *o, const struct data_batch *b
         out->doc_len[d] = batch->doc_len[d];
 }
 
-enum status trainer_read(const struct trainer *t, struct data *data, int64_t step, int64_t micro, int group, int sp,
-                         int rank, struct data_batch *out)
+enum status trainer_read(struct data *data, const struct plan *plan, int64_t step, int64_t micro, int group, int rank,
+                         struct data_batch *out)
 {
-    int64_t local = data_padded(data, step) / sp;
-    struct data_ranges ranges = {.n = 1, .range = {{local * rank, local}}};
-    (void)t;
+    struct data_ranges ranges = {0};
+    struct shard shard;
+    shard_get(plan->method, plan_ring(plan), data_padded(data, step), plan->sp, rank, &shard);
+    for (; ranges.n < shard.n; ranges.n++) {
+        ranges.range[ranges.n].first = shard.range[ranges.n].first;
+        ranges.range[ranges.n].count = shard.range[ranges.n].count;
+    }
     return data_read(data, step, (int)micro, group, &ranges, out);
 }
 
@@ -193,7 +198,7 @@ static enum status read_step(struct trainer *t, int64_t step, double *valid, dou
     enum status status = STATUS_OK;
     double sums[2] = {0};
     for (int64_t m = 0; m < plan->accumulate && status == STATUS_OK; m++) {
-        status = trainer_read(t, t->data, step, m, data_group(rank, sp), sp, data_index(rank, sp), &t->batch[m]);
+        status = trainer_read(t->data, plan, step, m, data_group(rank, sp), data_index(rank, sp), &t->batch[m]);
         if (status == STATUS_OK && data_index(rank, sp) == 0) {
             sums[0] += (double)t->batch[m].valid;
             sums[1] += (double)(t->batch[m].seq * t->batch[m].rows);
@@ -206,14 +211,12 @@ static enum status read_step(struct trainer *t, int64_t step, double *valid, dou
     return STATUS_OK;
 }
 
-/* What token losses of micro-step m count in the step's loss; gradients are summed over ranks. */
-static double share_of(const struct trainer *t, double valid, int64_t m)
+double trainer_share(const struct trainer *t, double step_valid, int64_t part_valid)
 {
-    const struct plan *plan = &t->options.plan;
-    struct loss_share share = {.groups = comm_size(t->world) / plan->sp,
-                               .micros = (int)plan->accumulate,
-                               .step_valid = (int64_t)valid,
-                               .part_valid = t->batch[m].valid,
+    struct loss_share share = {.groups = comm_size(t->world) / t->options.plan.sp,
+                               .micros = (int)t->options.plan.accumulate,
+                               .step_valid = (int64_t)step_valid,
+                               .part_valid = part_valid,
                                .averaged = 1};
     return loss_scale(t->options.norm, &share);
 }
@@ -225,7 +228,7 @@ static enum status run_step(struct trainer *t, double valid, bool backward, doub
         const struct data_batch *b = &t->batch[m];
         struct decoder_batch batch = {b->ids, b->labels, b->positions};
         struct problem problem;
-        double here = 0, share = share_of(t, valid, m);
+        double here = 0, share = trainer_share(t, valid, b->valid);
         trainer_problem(&t->options, b, comm_size(t->world), &problem);
         TRY(decoder_run(t->decoder, &problem, &batch, (float)share, backward, t->queue, &here));
         sum += share * here;

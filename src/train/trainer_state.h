@@ -21,9 +21,11 @@ struct trainer {
 
 void trainer_problem(const struct trainer_options *options, const struct data_batch *batch, int world,
                      struct problem *out);
-/* What rank `rank` of `sp` of a group reads of a micro-step. */
-enum status trainer_read(const struct trainer *trainer, struct data *data, int64_t step, int64_t micro, int group,
-                         int sp, int rank, struct data_batch *out);
+/* What rank `rank` of a group under the plan reads of a micro-step. */
+enum status trainer_read(struct data *data, const struct plan *plan, int64_t step, int64_t micro, int group, int rank,
+                         struct data_batch *out);
+/* What the token losses of one micro-step of one group count in the loss of the step; gradients are summed over ranks. */
+double trainer_share(const struct trainer *trainer, double step_valid, int64_t part_valid);
 /* Loss and summed gradients of a step; nothing is updated. */
 enum status trainer_gradients(struct trainer *trainer, int64_t step, double *loss, double *norm);
 

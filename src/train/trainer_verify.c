@@ -4,6 +4,7 @@
  * ranks of rank 0's shard group, and compared tensor by tensor there. Every rank gets the verdict.
  */
 #include "base/mem.h"
+#include "base/text.h"
 #include "train/checkpoint.h"
 #include "train/trainer_state.h"
 
@@ -25,23 +26,26 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
 {
     const struct plan *plan = &t->options.plan;
     struct data_batch batch = {0};
+    struct plan whole;
     double sum = 0;
+    plan_default(&whole);
     enum status status = STATUS_OK;
     for (int64_t m = 0; m < plan->accumulate && status == STATUS_OK; m++)
         for (int g = 0; g < comm_size(t->world) / plan->sp && status == STATUS_OK; g++) {
             struct problem problem;
-            double here = 0;
-            status = trainer_read(t, t->data, 0, m, g, 1, 0, &batch);
+            double here = 0, share;
+            status = trainer_read(t->data, &whole, 0, m, g, 0, &batch);
             if (status != STATUS_OK)
                 break;
             trainer_problem(&t->options, &batch, 1, &problem);
             struct decoder_batch rows = {batch.ids, batch.labels, batch.positions};
             with_padding(&batch, &problem);
-            status = decoder_run(decoder, &problem, &rows, valid > 0 ? (float)(1 / valid) : 0, true, t->queue, &here);
-            sum += here;
+            share = trainer_share(t, valid, batch.valid);
+            status = decoder_run(decoder, &problem, &rows, (float)share, true, t->queue, &here);
+            sum += share * here;
         }
     data_batch_free(&batch);
-    *loss = valid > 0 ? sum / valid : 0;
+    *loss = sum;
     return status;
 }
 
@@ -138,6 +142,9 @@ static enum status whole_run(struct trainer *t, struct groups *alone, double val
     struct decoder *decoder = NULL;
     plan.sp = plan.dp_shard = plan.dp_replicate = plan.tp = 1;
     plan.method = PLAN_METHOD_ULYSSES;
+    plan.ring = 1;
+    text_print(plan.exchange, sizeof plan.exchange, "%s",
+               dev_kind_of(t->dev) == DEV_CPU ? "packed" : "nccl"); /* moves nothing */
     plan.zero_stage = 0;
     plan.chunks = 1;
     plan.order_n = 0;

@@ -75,6 +75,22 @@ static const struct {
     int sp, shard, replicate;
 } splits[] = {{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {2, 2, 1}, {4, 2, 1}, {2, 2, 2}, {1, 1, 2}};
 
+/* Which of three methods. */
+static void method_set(struct plan *plan, int way)
+{
+    plan->method = way == 0 ? PLAN_METHOD_ULYSSES : way == 1 ? PLAN_METHOD_RING : PLAN_METHOD_ULYSSES_RING;
+    plan->ring = way == 2 ? 2 : 1;
+    if (way == 1)
+        snprintf(plan->exchange, sizeof plan->exchange, "%s", PLAN_RING_EXCHANGE);
+}
+
+/* With one rank all are one; with two, ulysses+ring is ring; a ring has no windows. */
+static bool method_differs(const struct trainer_options *o)
+{
+    return o->plan.method == PLAN_METHOD_ULYSSES ||
+           (o->plan.sp > (o->plan.method == PLAN_METHOD_RING ? 1 : 2) && o->model.window_layers == 0);
+}
+
 static int verify(struct side *side, struct comm *world, const struct trainer_options *o, const char *what)
 {
     struct trainer *trainer = NULL;
@@ -96,7 +112,7 @@ static int verify(struct side *side, struct comm *world, const struct trainer_op
 static int rank_verify(const struct launch *launch, void *arg)
 {
     struct side side;
-    const char *const *config = arg;
+    const char *config = *(const char *const *)arg;
     int failed = 0;
     RANK_TRY(side_open(&side, launch, NULL));
     for (int s = 0; s < CHECK_COUNT(splits) && !failed; s++) {
@@ -106,10 +122,13 @@ static int rank_verify(const struct launch *launch, void *arg)
             continue;
         RANK_TRY(comm_split(side.comm, launch->rank / n, launch->rank, &world));
         for (int zero = 0; zero <= 3 && !failed; zero++)
-            for (int packed = 0; packed <= 1 && !failed; packed++) {
+            for (int way = 0; way < 6 && !failed; way++) { /* a method, dense or packed */
+                bool packed = way % 2 != 0;
                 struct trainer_options o =
-                    options_of(*config, splits[s].sp, splits[s].shard, splits[s].replicate, zero, packed != 0);
-                failed = verify(&side, world, &o, packed ? "packed" : "dense");
+                    options_of(config, splits[s].sp, splits[s].shard, splits[s].replicate, zero, packed);
+                method_set(&o.plan, way / 2);
+                if (method_differs(&o))
+                    failed = verify(&side, world, &o, packed ? "packed" : "dense");
             }
         comm_close(world);
     }
