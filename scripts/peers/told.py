@@ -1,12 +1,22 @@
 """scripts/peers/told.py -- the protocol of the comparators: {"ready": ...}, then one JSON line per line `run ...` on stdin."""
 
 import json
+import os
 import sys
 import time
 
+answers = None  # None: stdout
+
+
+def alone():
+    """From here on answers alone go to stdout, and what libraries write there (gloo does) to stderr."""
+    global answers
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
 
 def say(**answer):
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer), file=answers, flush=True)
 
 
 def lines(once):

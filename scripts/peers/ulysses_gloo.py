@@ -168,6 +168,7 @@ def work(options, rank):
     cpus = sorted(os.sched_getaffinity(0))
     if options.ranks * options.threads <= len(cpus):
         os.sched_setaffinity(0, cpus[rank * options.threads : (rank + 1) * options.threads])
+    told.alone()
     dist.init_process_group("gloo", init_method=options.meet, rank=rank, world_size=options.ranks)
     by = choose_move()
     if rank > 0:
