@@ -25,18 +25,20 @@ except ImportError:
     sys.exit(77)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+group = None  # the ranks that exchange with each other; None: all
 
 
 def by_single(out, blocks):
-    dist.all_to_all_single(out, blocks)
+    dist.all_to_all_single(out, blocks, group=group)
 
 
 def by_pairs(out, blocks):
     """What is left where the backend has no all-to-all."""
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
     out[rank].copy_(blocks[rank])
     peers = [(rank + i) % size for i in range(1, size)]
-    pending = [dist.irecv(out[p], p) for p in peers] + [dist.isend(blocks[p], p) for p in peers]
+    name = {p: p if group is None else dist.get_global_rank(group, p) for p in peers}
+    pending = [dist.irecv(out[p], name[p], group) for p in peers] + [dist.isend(blocks[p], name[p], group) for p in peers]
     for request in pending:
         request.wait()
 
@@ -62,7 +64,7 @@ def choose_move():
 def to_heads(x):
     """[B, S/P, H, D] -> [B, S, H/P, D]"""
     b, s, h, d = x.shape
-    p = dist.get_world_size()
+    p = dist.get_world_size(group)
     blocks = x.view(b, s, p, h // p, d).permute(2, 0, 1, 3, 4).contiguous()
     out = torch.empty_like(blocks)
     move(out, blocks)
@@ -72,7 +74,7 @@ def to_heads(x):
 def to_seq(x):
     """[B, S, H/P, D] -> [B, S/P, H, D]"""
     b, s, h, d = x.shape
-    p = dist.get_world_size()
+    p = dist.get_world_size(group)
     blocks = x.view(b, p, s // p, h, d).transpose(0, 1).contiguous()
     out = torch.empty_like(blocks)
     move(out, blocks)
