@@ -1,10 +1,10 @@
-/* kernels/gemm.c -- C = A B through OpenBLAS on the CPU; narrow operands are widened block by block. On GPUs: gemm_cublas.c.
+/* kernels/gemm.c -- C = A B or C += A B through OpenBLAS on the CPU; narrow operands are widened block by block. On GPUs: gemm_cublas.c.
  *
  * fp32 goes to sgemm as it is. bf16 and fp16 have no BLAS routine, so C is cut into blocks of at most ROWS x COLS, and
  * k into slices of DEPTH: both operand slices of a block are widened into workspace (at most 2 * 4096 * 512 floats, 16
  * MiB) and sgemm adds their product to C. A whole block is 2 * 4096 * 4096 * 512 = 17 GFLOP for 4.2 M widened elements:
  * at 100 GFLOP/s and 1 ns per element widening takes 2.4 % of the time; C is read and written once per slice, 8 bytes
- * for 1024 FLOP.
+ * for 1024 FLOP. A narrow C is summed in workspace, in blocks of a quarter (16 MiB), for which operands are widened twice as often.
  *
  * Threads are those of the queue: each computes a tile of C, by a call of its own to an OpenBLAS that uses one. OpenBLAS's own threads
  * would be as many as the machine has CPUs in every rank (it starts its whole pool on first use), wait for work at full load, and be
@@ -24,7 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROWS = 4096, COLS = 4096, DEPTH = 512 };
+enum { ROWS = 4096, COLS = 4096, DEPTH = 512, NARROW_ROWS = 2048, NARROW_COLS = 2048 };
 
 static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
 static pthread_once_t name_once = PTHREAD_ONCE_INIT;
@@ -79,6 +79,27 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Is C other than the fp32 that its sums are? Then these lie in workspace. */
+static bool narrow_c(const struct gemm_shape *shape)
+{
+    return shape->narrow && shape->dtype != DTYPE_FP32;
+}
+
+static int64_t block_rows(const struct gemm_shape *shape)
+{
+    return least(shape->m, narrow_c(shape) ? NARROW_ROWS : ROWS);
+}
+
+static int64_t block_cols(const struct gemm_shape *shape)
+{
+    return least(shape->n, narrow_c(shape) ? NARROW_COLS : COLS);
+}
+
+static size_t c_bytes(const struct gemm_shape *shape)
+{
+    return (size_t)shape->m * (size_t)shape->n * (narrow_c(shape) ? 2 : sizeof(float));
+}
+
 size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape)
 {
 #if SPTUNE_CUDA
@@ -87,12 +108,13 @@ size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape)
 #endif
     if (dev != DEV_CPU || shape->dtype == DTYPE_FP32 || shape->m < 1 || shape->n < 1 || shape->k < 1)
         return 0;
-    int64_t floats = (least(shape->m, ROWS) + least(shape->n, COLS)) * least(shape->k, DEPTH);
+    int64_t rows = block_rows(shape), cols = block_cols(shape);
+    int64_t floats = (rows + cols) * least(shape->k, DEPTH) + (narrow_c(shape) ? rows * cols : 0);
     return (size_t)floats * sizeof(float);
 }
 
 static enum status gemm_check(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b,
-                              const float *c, const void *workspace)
+                              const void *c, const void *workspace)
 {
     const int64_t sizes[3] = {shape->m, shape->n, shape->k};
     TRY(gemm_ready(dev));
@@ -177,6 +199,12 @@ struct widening {
     float *out;
 };
 
+/* The way back: from `out` into c, a matrix that lies like the other. */
+struct rounding {
+    struct widening from;
+    void *c;
+};
+
 enum { WIDEN_ROWS = 64 }; /* per task: 32 k elements of a slice, some 30 us */
 
 static void widen_task(void *arg, int64_t task, int thread)
@@ -189,17 +217,34 @@ static void widen_task(void *arg, int64_t task, int thread)
                    w->out + i * w->cols, w->cols);
 }
 
-static void widen(struct widening w, struct dev_queue *queue)
+static void round_task(void *arg, int64_t task, int thread)
 {
-    dev_parallel(w.rows * w.cols < 4 * WIDEN_ROWS * DEPTH ? NULL : queue, (w.rows + WIDEN_ROWS - 1) / WIDEN_ROWS,
-                 widen_task, &w);
+    const struct rounding *r = arg;
+    const struct widening *w = &r->from;
+    int64_t end = least((task + 1) * WIDEN_ROWS, w->rows);
+    (void)thread;
+    for (int64_t i = task * WIDEN_ROWS; i < end; i++)
+        dtype_store(w->dtype, w->out + i * w->cols,
+                    (char *)r->c + ((w->row + i) * w->stride + w->col) * dtype_bytes(w->dtype), w->cols);
 }
 
-/* One block of C, rows from i on and columns from j on. */
-static void block_run(const struct gemm_shape *shape, const void *a, const void *b, float *c, float *workspace,
-                      int64_t i, int64_t j, struct dev_queue *queue)
+static void share(const struct widening *w, void (*task)(void *arg, int64_t task, int thread), void *arg,
+                  struct dev_queue *queue)
 {
-    int64_t rows = least(shape->m - i, ROWS), cols = least(shape->n - j, COLS);
+    dev_parallel(w->rows * w->cols < 4 * WIDEN_ROWS * DEPTH ? NULL : queue, (w->rows + WIDEN_ROWS - 1) / WIDEN_ROWS,
+                 task, arg);
+}
+
+static void widen(struct widening w, struct dev_queue *queue)
+{
+    share(&w, widen_task, &w, queue);
+}
+
+/* One block of C, rows from i on and columns from j on; its sums go to `sums`, `step` floats between rows. */
+static void block_sum(const struct gemm_shape *shape, const void *a, const void *b, float *sums, int64_t step,
+                      float *workspace, int64_t i, int64_t j, struct dev_queue *queue)
+{
+    int64_t rows = least(shape->m - i, block_rows(shape)), cols = least(shape->n - j, block_cols(shape));
     for (int64_t t = 0; t < shape->k; t += DEPTH) {
         int64_t depth = least(shape->k - t, DEPTH);
         float *wide_a = workspace, *wide_b = workspace + rows * depth;
@@ -218,28 +263,45 @@ static void block_run(const struct gemm_shape *shape, const void *a, const void 
                                       .a_step = shape->trans_a ? rows : depth,
                                       .b = wide_b,
                                       .b_step = shape->trans_b ? depth : cols,
-                                      .beta = t == 0 ? 0.0f : 1.0f,
-                                      .c = c + i * shape->n + j,
-                                      .c_step = shape->n},
+                                      .beta = t == 0 && !shape->add ? 0.0f : 1.0f,
+                                      .c = sums,
+                                      .c_step = step},
                     queue);
     }
 }
 
-static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, float *c,
+static void block_run(const struct gemm_shape *shape, const void *a, const void *b, void *c, float *workspace,
+                      int64_t i, int64_t j, struct dev_queue *queue)
+{
+    if (!narrow_c(shape)) {
+        block_sum(shape, a, b, (float *)c + i * shape->n + j, shape->n, workspace, i, j, queue);
+        return;
+    }
+    int64_t rows = least(shape->m - i, block_rows(shape)), cols = least(shape->n - j, block_cols(shape));
+    struct rounding back = {{shape->dtype, c, shape->n, i, j, rows, cols, workspace}, c};
+    if (shape->add)
+        widen(back.from, queue);
+    block_sum(shape, a, b, workspace, cols, workspace + rows * cols, i, j, queue);
+    share(&back.from, round_task, &back, queue);
+}
+
+static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const void *a, const void *b, void *c,
                        void *workspace, struct dev_queue *queue)
 {
     TRY(gemm_check(dev, shape, a, b, c, workspace));
     if (shape->m == 0 || shape->n == 0)
         return STATUS_OK;
+    if (shape->k == 0 && shape->add)
+        return STATUS_OK;
 #if SPTUNE_CUDA
     if (dev == DEV_CUDA && shape->k == 0)
-        return dev_fill(queue, c, 0, (size_t)shape->m * (size_t)shape->n * sizeof *c);
+        return dev_fill(queue, c, 0, c_bytes(shape));
     if (dev == DEV_CUDA)
         return gemm_cublas_run(shape, a, b, c, workspace, queue);
 #endif
     pthread_once(&threads_once, threads_default);
     if (shape->k == 0) {
-        memset(c, 0, (size_t)shape->m * (size_t)shape->n * sizeof *c);
+        memset(c, 0, c_bytes(shape));
         return STATUS_OK;
     }
     if (shape->dtype == DTYPE_FP32) {
@@ -258,8 +320,8 @@ static enum status run(enum dev_kind dev, const struct gemm_shape *shape, const 
                     queue);
         return STATUS_OK;
     }
-    for (int64_t i = 0; i < shape->m; i += ROWS)
-        for (int64_t j = 0; j < shape->n; j += COLS)
+    for (int64_t i = 0; i < shape->m; i += block_rows(shape))
+        for (int64_t j = 0; j < shape->n; j += block_cols(shape))
             block_run(shape, a, b, c, workspace, i, j, queue);
     return STATUS_OK;
 }

@@ -1,8 +1,9 @@
-/* kernels/gemm.h -- C = A B on one device, for the linear layers of a block and their rate. OpenBLAS on the CPU,
+/* kernels/gemm.h -- C = A B or C += A B on one device, for the linear layers of a block and their rate. OpenBLAS on the CPU,
  * cuBLASLt on CUDA GPUs (loaded at run time: libcublasLt.so.13 or .12, or the file SPTUNE_CUBLAS names).
  *
- * Row-major: a [m][k], b [k][n] (or [n][k] when trans_b, as weights are stored), c [m][n] fp32 for every dtype of a and b. On the CPU
- * bf16 and fp16 operands are widened panel by panel into workspace (gemm_workspace bytes). FLOPs: 2 m n k.
+ * Row-major: a [m][k], b [k][n] (or [n][k] when trans_b, as weights are stored), c [m][n] fp32 for every dtype of a and b, or of that
+ * dtype when narrow. Sums are fp32 and rounded once. On the CPU bf16 and fp16 operands are widened panel by panel into workspace
+ * (gemm_workspace bytes). FLOPs: 2 m n k.
  */
 #ifndef SPTUNE_KERNELS_GEMM_H
 #define SPTUNE_KERNELS_GEMM_H
@@ -19,7 +20,8 @@ struct gemm_shape {
     int64_t m, n, k;
     enum dtype dtype;
     bool trans_a, trans_b; /* a is [k][m]; b is [n][k] */
-    bool add, narrow;
+    bool add;              /* c is added to; else overwritten */
+    bool narrow;           /* c has the dtype of a and b */
 };
 
 size_t gemm_workspace(enum dev_kind dev, const struct gemm_shape *shape);

@@ -1,4 +1,4 @@
-/* kernels/gemm_cublas.c -- C = A B by cuBLASLt: bf16, fp16 or fp32 operands, fp32 sums, fp32 result.
+/* kernels/gemm_cublas.c -- C = A B or C += A B by cuBLASLt: bf16, fp16 or fp32 operands, fp32 sums, a result in fp32 or as narrow as they.
  *
  * Loaded when first asked: libcublasLt.so.13 or .12, or the file that SPTUNE_CUBLAS names. The types here are those of its ABI, which
  * both versions share. It thinks in columns: a row-major C[m][n] is its C^T, so it is asked for C^T = B^T A^T with the operands
@@ -143,7 +143,7 @@ static int type_of(enum dtype dtype)
 static bool same(const struct gemm_shape *x, const struct gemm_shape *y)
 {
     return x->m == y->m && x->n == y->n && x->k == y->k && x->dtype == y->dtype && x->trans_a == y->trans_a &&
-           x->trans_b == y->trans_b;
+           x->trans_b == y->trans_b && x->narrow == y->narrow; /* not `add`: that is an argument of the call */
 }
 
 static void forget(struct product *p)
@@ -192,7 +192,7 @@ static enum status describe(struct product *p)
     TRY(said(lt.cublasLtMatmulDescSetAttribute(p->desc, DESC_TRANSB, &op_second, sizeof op_second), "a product"));
     TRY(layout_of(type, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, &p->first));
     TRY(layout_of(type, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, &p->second));
-    TRY(layout_of(CUDA_R_32F, s->m, s->n, &p->result));
+    TRY(layout_of(s->narrow ? type : CUDA_R_32F, s->m, s->n, &p->result));
     return choose_kernel(p);
 }
 
@@ -219,20 +219,21 @@ static enum status product_of(const struct gemm_shape *shape, const struct produ
     return STATUS_OK;
 }
 
-static enum status run(const struct gemm_shape *shape, const void *a, const void *b, float *c, void *workspace,
+static enum status run(const struct gemm_shape *shape, const void *a, const void *b, void *c, void *workspace,
                        struct dev_queue *queue)
 {
     static const float one = 1, zero = 0;
     const struct product *p = NULL;
     TRY(load());
     TRY(product_of(shape, &p));
-    TRY(said(lt.cublasLtMatmul(lt.handle, p->desc, &one, b, p->first, a, p->second, &zero, c, p->result, c, p->result,
-                               &p->choice.algo, workspace, GEMM_CUBLAS_WORKSPACE, dev_cuda_stream(queue)),
+    TRY(said(lt.cublasLtMatmul(lt.handle, p->desc, &one, b, p->first, a, p->second, shape->add ? &one : &zero, c,
+                               p->result, c, p->result, &p->choice.algo, workspace, GEMM_CUBLAS_WORKSPACE,
+                               dev_cuda_stream(queue)),
              "a product"));
     return dev_cuda_launched("a product");
 }
 
-enum status gemm_cublas_run(const struct gemm_shape *shape, const void *a, const void *b, float *c, void *workspace,
+enum status gemm_cublas_run(const struct gemm_shape *shape, const void *a, const void *b, void *c, void *workspace,
                             struct dev_queue *queue)
 {
     pthread_mutex_lock(&lt.lock);

@@ -7,7 +7,7 @@
 enum { GEMM_CUBLAS_WORKSPACE = 32 << 20 }; /* what PyTorch gives it on Hopper */
 
 /* As gemm_run with sizes of at least 1; the workspace is GEMM_CUBLAS_WORKSPACE bytes. */
-enum status gemm_cublas_run(const struct gemm_shape *shape, const void *a, const void *b, float *c, void *workspace,
+enum status gemm_cublas_run(const struct gemm_shape *shape, const void *a, const void *b, void *c, void *workspace,
                             struct dev_queue *queue);
 /* STATUS_ABSENT when the library cannot be loaded, saying so. */
 enum status gemm_cublas_load(void);

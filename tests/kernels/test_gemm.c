@@ -19,34 +19,54 @@ static void *random_matrix(struct rng *rng, enum dtype dtype, int64_t elems)
 
 static struct dev_queue *on_queue; /* NULL: one thread */
 
-/* Operands are exact in fp32, so the error is that of an fp32 sum of k terms: at most k u sum |a b|. */
+/* Operands are exact in fp32, so the error is that of an fp32 sum of k terms, at most k u sum |a b|, and of one rounding. */
 static void product_equals_loops(struct rng *rng, const struct gemm_shape *shape)
 {
+    static const double roundings[DTYPE_COUNT] = {0x1p-24, 0x1p-8, 0x1p-11};
     int64_t m = shape->m, n = shape->n, k = shape->k;
+    enum dtype type = shape->narrow ? shape->dtype : DTYPE_FP32;
     void *a = random_matrix(rng, shape->dtype, m * k), *b = random_matrix(rng, shape->dtype, k * n);
     void *workspace = malloc(gemm_workspace(DEV_CPU, shape));
-    float *c = malloc((size_t)(m * n) * sizeof *c + 1);
-    memset(c, 0xff, (size_t)(m * n) * sizeof *c); /* NaN: nothing may be left of it */
+    void *was = random_matrix(rng, type, m * n), *c = random_matrix(rng, type, m * n);
+    memset(c, 0xff, (size_t)(m * n * dtype_bytes(type))); /* NaN: nothing may be left of it */
+    if (shape->add)
+        memcpy(c, was, (size_t)(m * n * dtype_bytes(type)));
     CHECK_OK(gemm_run(DEV_CPU, shape, a, b, c, workspace, on_queue));
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
-            double sum = 0, size = 0;
+            double sum = shape->add ? (double)dtype_get(type, was, i * n + j) : 0, size = fabs(sum),
+                   got = (double)dtype_get(type, c, i * n + j);
             for (int64_t t = 0; t < k; t++) {
                 double term = (double)dtype_get(shape->dtype, a, shape->trans_a ? t * m + i : i * k + t) *
                               (double)dtype_get(shape->dtype, b, shape->trans_b ? j * k + t : t * n + j);
                 sum += term;
                 size += fabs(term);
             }
-            if (!(fabs((double)c[i * n + j] - sum) <= 0x1p-24 * (double)(k + 1) * size))
-                fail_msg("%lld x %lld x %lld, %s, transposed %d %d: c[%lld][%lld] = %g, not %g", (long long)m,
-                         (long long)n, (long long)k, dtype_name(shape->dtype), shape->trans_a, shape->trans_b,
-                         (long long)i, (long long)j, (double)c[i * n + j], sum);
+            if (!(fabs(got - sum) <= 0x1p-24 * (double)(k + 1) * size + roundings[type] * fabs(sum)))
+                fail_msg("%lld x %lld x %lld, %s, transposed %d %d, added %d, narrow %d: c[%lld][%lld] = %g, not %g",
+                         (long long)m, (long long)n, (long long)k, dtype_name(shape->dtype), shape->trans_a,
+                         shape->trans_b, shape->add, shape->narrow, (long long)i, (long long)j, got, sum);
         }
     free(a);
     free(b);
     free(c);
+    free(was);
     free(workspace);
 }
+
+/* form: of 48. */
+static struct gemm_shape shape_of(const int64_t size[3], int form)
+{
+    return (struct gemm_shape){.m = size[0],
+                               .n = size[1],
+                               .k = size[2],
+                               .dtype = (enum dtype)(form / 16),
+                               .trans_a = form % 2 == 1,
+                               .trans_b = form / 2 % 2 == 1,
+                               .add = form / 4 % 2 == 1,
+                               .narrow = form / 8 % 2 == 1};
+}
+enum { FORMS = 16 * DTYPE_COUNT };
 
 /* The last three cross the panels of 4096 rows, 4096 columns and 512 of k. */
 static void every_form_equals_loops(void **state)
@@ -57,9 +77,8 @@ static void every_form_equals_loops(void **state)
     struct rng rng;
     rng_seed(&rng, 1, 0);
     for (int i = 0; i < CHECK_COUNT(sizes); i++)
-        for (int form = 0; form < 4 * DTYPE_COUNT; form++) {
-            struct gemm_shape shape = {sizes[i][0],   sizes[i][1],      sizes[i][2], (enum dtype)(form / 4),
-                                       form % 2 == 1, form / 2 % 2 == 1};
+        for (int form = 0; form < FORMS; form++) {
+            struct gemm_shape shape = shape_of(sizes[i], form);
             product_equals_loops(&rng, &shape);
         }
 }
@@ -69,7 +88,7 @@ static void repeats_are_bitwise_equal(void **state)
     (void)state;
     struct rng rng;
     rng_seed(&rng, 4, 0);
-    struct gemm_shape shape = {65, 70, 600, DTYPE_BF16, false, true};
+    struct gemm_shape shape = {.m = 65, .n = 70, .k = 600, .dtype = DTYPE_BF16, .trans_b = true};
     void *a = random_matrix(&rng, DTYPE_BF16, 65 * 600), *b = random_matrix(&rng, DTYPE_BF16, 70 * 600);
     void *workspace = malloc(gemm_workspace(DEV_CPU, &shape));
     float first[65 * 70], again[65 * 70];
@@ -86,8 +105,10 @@ static void repeats_are_bitwise_equal(void **state)
 static void workspace_is_bounded(void **state)
 {
     (void)state;
-    struct gemm_shape shape = {1 << 20, 150000, 8192, DTYPE_BF16, false, true};
+    struct gemm_shape shape = {.m = 1 << 20, .n = 150000, .k = 8192, .dtype = DTYPE_BF16, .trans_b = true};
     assert_true(gemm_workspace(DEV_CPU, &shape) == 16 << 20);
+    shape.narrow = true;
+    assert_true(gemm_workspace(DEV_CPU, &shape) == 24 << 20);
     shape.dtype = DTYPE_FP32;
     assert_true(gemm_workspace(DEV_CPU, &shape) == 0);
     shape.m = -1;
@@ -106,7 +127,7 @@ static void bad_sizes_are_refused(void **state)
 {
     (void)state;
     float a[4] = {0}, b[4] = {0}, c[4] = {0};
-    const struct gemm_shape good = {2, 2, 2, DTYPE_FP32, false, false};
+    const struct gemm_shape good = {.m = 2, .n = 2, .k = 2};
     struct gemm_shape shape = good;
     CHECK_OK(gemm_run(DEV_CPU, &shape, a, b, c, NULL, NULL));
     CHECK_FAILS(STATUS_ABSENT, no_cuda, gemm_run(DEV_CUDA, &shape, a, b, c, NULL, NULL));
@@ -142,7 +163,7 @@ static void threads_do_not_change_the_product(void **state)
     (void)state;
     struct rng rng;
     rng_seed(&rng, 3, 0);
-    struct gemm_shape shape = {64, 65, 66, DTYPE_FP32, false, false};
+    struct gemm_shape shape = {.m = 64, .n = 65, .k = 66};
     gemm_set_threads(2);
     product_equals_loops(&rng, &shape);
     gemm_set_threads(-7); /* as 1 */
@@ -163,9 +184,8 @@ static void tiles_equal_loops(void **state)
     for (int i = 0; i < CHECK_COUNT(sizes) * CHECK_COUNT(threads); i++) {
         const int64_t *size = sizes[i % CHECK_COUNT(sizes)];
         CHECK_OK(dev_threads_set(dev, threads[i / CHECK_COUNT(sizes)]));
-        for (int form = i % 3; form < 4 * DTYPE_COUNT; form += 3) {
-            struct gemm_shape shape = {size[0],           size[1],      size[2], (enum dtype)(form / 4),
-                                       form / 2 % 2 == 1, form % 2 == 1};
+        for (int form = i % 7; form < FORMS; form += 7) {
+            struct gemm_shape shape = shape_of(size, form);
             product_equals_loops(&rng, &shape);
         }
     }
