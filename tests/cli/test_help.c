@@ -173,7 +173,7 @@ static void test_did_you_mean(void **state)
     } slips[] = {
         {"tuen", "unknown verb 'tuen'", "did you mean tune?"},
         {"modle llama-3-8b", "unknown verb 'modle'", "did you mean model?"},
-        {"xyzzy", "unknown verb 'xyzzy'", "topo model check bench tune explain results help"},
+        {"xyzzy", "unknown verb 'xyzzy'", "topo model check bench tune train explain results help"},
         {"''", "unknown verb ''", "topo model"},
         {"-q topo", "option -q stands before the verb", "sptune VERB [options]"},
         {"help unit", "no verb or topic 'unit'", "did you mean units?"},
