@@ -45,6 +45,7 @@ const struct opt tune_options[] = {
     {"replay", 0, OPT_VALUE, "STORE", "decide again from recorded samples, measure nothing"},
     {"store", 0, OPT_VALUE, "FILE", "the result store [SPTUNE_STORE, else the user's data directory]"},
     {"name", 0, OPT_VALUE, "NAME", "call this run NAME in the store"},
+    {"prove", 0, OPT_FLAG, NULL, "take three steps of winner and runner-up with our own harness"},
     {"out", 0, OPT_VALUE, "DIR", "where files are written [./sptune-out]"},
     {"force", 0, OPT_FLAG, NULL, "replace files that were edited since they were written"},
     {0},

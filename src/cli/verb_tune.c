@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/place.h"
+#include "cli/prove.h"
 #include "cli/ranks.h"
 #include "cli/session.h"
 #include "cli/tune_options.h"
@@ -17,6 +18,7 @@
 
 struct order {
     struct tune_order asked;
+    struct ranks *ranks; /* NULL: nothing runs here */
     const struct topo *topo;
 };
 
@@ -88,6 +90,8 @@ static enum status print_one(struct cli *cli, const struct order *order, struct 
 static enum status write_one(struct cli *cli, const struct order *order, struct bench_session *session,
                              struct recommendation *answer)
 {
+    if (order->ranks != NULL && opt_given(&cli->opts, "prove") && !interrupt_pending())
+        TRY(prove_run(order->ranks, answer));
     /* What was measured is worth printing even when a file cannot be written. */
     enum status emitted = emit_files(cli, order, answer);
     struct status_message message = *status_last();
@@ -174,6 +178,7 @@ static enum status root(struct ranks *ranks, void *arg)
     struct bench_session session;
     TRY(session_open(ranks, "tune", 0, &session));
     session.reuse = true;
+    order->ranks = ranks;
     enum status status = answer(ranks->cli, order, &session);
     session_close(&session);
     return status;

@@ -57,6 +57,14 @@ struct recommend_file {
     char path[256], kind[24], sha256[65];
 };
 
+/* Steps that were taken (tune --prove), beside the candidate's prediction. */
+struct recommend_proof {
+    int candidate;
+    double step_us; /* measured; 0 with `why` */
+    int64_t bytes;  /* of parameters, states and activations on the largest rank */
+    char why[160];  /* why no step was taken, "" */
+};
+
 struct recommendation {
     struct request request;
     int n;
@@ -73,6 +81,8 @@ struct recommendation {
     int check_remembered;     /* how many those are */
     double wall_s, budget_s;
     bool interrupted, budget_ended;
+    int nproofs;
+    struct recommend_proof proofs[2]; /* of the chosen one and the runner-up */
     int measured; /* cases timed now; the others came from the store */
     int nfiles;
     struct recommend_file files[RECOMMEND_FILES];

@@ -309,6 +309,27 @@ static json_t *files(const struct recommendation *rec)
     return all;
 }
 
+static json_t *proofs(const struct recommendation *rec)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < rec->nproofs; i++) {
+        const struct recommend_proof *p = &rec->proofs[i];
+        const struct recommend_candidate *c = &rec->candidates[p->candidate];
+        json_t *o = json_object();
+        json_object_set_new(o, "plan", plan_fields(&c->plan, c->attention_class, rec->request.world));
+        set_num(o, "predicted_us", c->time.step_us);
+        set_int(o, "predicted_peak_bytes", c->memory.peak_bytes);
+        if (p->why[0] != '\0')
+            set_text(o, "why", p->why);
+        else {
+            set_num(o, "measured_us", p->step_us);
+            set_int(o, "measured_bytes", p->bytes);
+        }
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
 static void set_answer(json_t *o, const struct recommendation *rec)
 {
     const struct request *r = &rec->request;
@@ -330,6 +351,8 @@ static void set_answer(json_t *o, const struct recommendation *rec)
     json_object_set_new(o, "native_best", rec->native_best < 0 ? json_null() : candidate_fields(&rec->native, "", r));
     json_object_set_new(o, "assumptions", assumptions(r));
     json_object_set_new(o, "flips", flips(rec));
+    if (rec->nproofs > 0)
+        json_object_set_new(o, "proofs", proofs(rec));
     set_text(o, "next_measurement", rec->next_measurement);
     set_text(o, "fits_if", rec->fits_if);
     set_int(o, "checked", rec->checked);

@@ -77,8 +77,8 @@ static void head(const struct recommendation *rec, struct text *out)
     if (!model_is_heads(&r->model)) /* else the name says it */
         text_print(heads, sizeof heads, " %d/%d heads", r->model.heads, r->model.kv_heads);
     line(out, "%s%s%s | seq %s | %d x %s %s | target %s", name, params, heads, units_format_count(r->problem.seq, seq),
-         r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU",
-         units_format_bytes((double)r->device_memory_bytes, limit), r->target->runtime);
+         r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", units_format_bytes((double)r->device_memory_bytes, limit),
+         r->target->runtime);
     for (int i = 0; i < r->nassumptions; i++)
         text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
     if (all.len > 0 || r->global_batch_tokens == 0)
@@ -300,8 +300,7 @@ static void refused(const struct recommendation *rec, struct text *out)
         int last = 0, n = 0;
         for (int i = 0; i < rec->n; i++) {
             const struct recommend_candidate *c = &rec->candidates[i];
-            if (c->priced || verdict_of(c)->rule != (enum rule)rule || class_unknown(rec, c) ||
-                c->plan.sp == last)
+            if (c->priced || verdict_of(c)->rule != (enum rule)rule || class_unknown(rec, c) || c->plan.sp == last)
                 continue;
             first = first != NULL ? first : c;
             last = c->plan.sp;
@@ -379,6 +378,24 @@ static const char *checks_text(const struct recommendation *rec, char *buf, size
     return buf;
 }
 
+static void proofs(const struct recommendation *rec, struct text *out)
+{
+    for (int i = 0; i < rec->nproofs; i++) {
+        const struct recommend_proof *p = &rec->proofs[i];
+        const struct recommend_candidate *c = &rec->candidates[p->candidate];
+        char predicted[UNITS_BUF], measured[UNITS_BUF], peak[UNITS_BUF], bytes[UNITS_BUF];
+        if (p->why[0] != '\0') {
+            line(out, "proof sp %d: none, %s", c->plan.sp, p->why);
+            continue;
+        }
+        line(out,
+             "proof sp %d: %s/step by our harness, %s predicted (%.2f); %s allocated, peak of the target %s predicted",
+             c->plan.sp, units_format_us(p->step_us, measured), units_format_us(c->time.step_us, predicted),
+             p->step_us / c->time.step_us, units_format_bytes((double)p->bytes, bytes),
+             units_format_bytes((double)c->memory.peak_bytes, peak));
+    }
+}
+
 enum status recommend_screen(const struct recommendation *rec, char **out)
 {
     struct text text = {0};
@@ -392,6 +409,7 @@ enum status recommend_screen(const struct recommendation *rec, char **out)
         flips(rec, &text);
         table(rec, &varied, &text);
         native(rec, &text);
+        proofs(rec, &text);
     }
     line(&text, "%s%s | %.0f s of %.0f s%s | seed %llu", rec->interrupted ? "INTERRUPTED | " : "",
          checks_text(rec, checks, sizeof checks), rec->wall_s, rec->budget_s, rec->budget_ended ? ", budget ended" : "",

@@ -259,17 +259,18 @@ static void test_explain(void **state)
     temp_put(&run_temp, "broken.json", "{\"plan\": \n }");
     temp_put(&run_temp, "bare.json", "{\"plan\": {}}");
     temp_put(&run_temp, "null.json", "{\"plan\": \"a\\u0000b\"}");
-    static const char *const wrong[][2] = {{"explain other.json", "this is no recommendation but 'sptune.topo/1'"},
-                                           {"explain broken.json", "broken.json line 2"},
-                                           {"explain nowhere.json", "nowhere.json"},
-                                           {"explain sptune-out satets", "there is no term 'satets'"},
-                                           {"explain sptune-out --why-not sp=x", "'x'"},
-                                           {"explain sptune-out --what-if colour=red", "--what-if: does not know 'colour'"},
-                                           {"explain sptune-out --why-not colour=red", "--why-not: does not know 'colour'"},
-                                           {"explain bare.json", "bare.json: this is no recommendation: it has no \"schema\""},
-                                           {"explain null.json", "a string with the character \\u0000 in it"},
-                                           {"explain nobody", "no run is called 'nobody'"},
-                                           {"explain .", "the directory that `tune` wrote"}};
+    static const char *const wrong[][2] = {
+        {"explain other.json", "this is no recommendation but 'sptune.topo/1'"},
+        {"explain broken.json", "broken.json line 2"},
+        {"explain nowhere.json", "nowhere.json"},
+        {"explain sptune-out satets", "there is no term 'satets'"},
+        {"explain sptune-out --why-not sp=x", "'x'"},
+        {"explain sptune-out --what-if colour=red", "--what-if: does not know 'colour'"},
+        {"explain sptune-out --why-not colour=red", "--why-not: does not know 'colour'"},
+        {"explain bare.json", "bare.json: this is no recommendation: it has no \"schema\""},
+        {"explain null.json", "a string with the character \\u0000 in it"},
+        {"explain nobody", "no run is called 'nobody'"},
+        {"explain .", "the directory that `tune` wrote"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
         run_do(&run, "%s", wrong[i][0]);
         run_expect(&run, 2);
@@ -316,11 +317,12 @@ static void test_samples(void **state)
     json_t *plan = json_object_get(document, "plan");
     assert_string_equal(json_string_value(json_object_get(plan, "attention_class")), "flash_attention_3");
     size_t at, named = 0;
-    json_array_foreach(json_object_get(document, "assumptions"), at, a)
-        if (strcmp(json_string_value(json_object_get(a, "value")), "rows.json") == 0) {
-            run_says(json_string_value(json_object_get(a, "from")), "a kernel, measured on another machine");
-            named++;
-        }
+    json_array_foreach(json_object_get(document, "assumptions"), at,
+                       a) if (strcmp(json_string_value(json_object_get(a, "value")), "rows.json") == 0)
+    {
+        run_says(json_string_value(json_object_get(a, "from")), "a kernel, measured on another machine");
+        named++;
+    }
     assert_int_equal(named, 2);
     json_decref(document);
     run_do(&run, MODEL " --device-memory 80GiB --samples rows.json --out samples " FAST);
@@ -351,6 +353,27 @@ static void test_samples(void **state)
     }
 }
 
+/* Winner and runner-up are trained for some steps; what the harness does not do is said, not run. */
+static void test_prove(void **state)
+{
+    (void)state;
+    json_t *document =
+        recommend("tune --model " CLI_DATA "/tiny-llama.json --seq 256 --ranks 2 --dtype fp32 --prove " FAST, 0);
+    const json_t *proofs = json_object_get(document, "proofs");
+    assert_int_equal(json_array_size(proofs), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *proof = json_array_get(proofs, i);
+        assert_true(json_number_value(json_object_get(proof, "predicted_us")) > 0);
+        assert_true(json_number_value(json_object_get(proof, "measured_us")) > 0);
+        assert_true(json_integer_value(json_object_get(proof, "measured_bytes")) > 0);
+    }
+    json_decref(document);
+    document = recommend("tune --model " CLI_DATA "/tiny-llama.json --seq 256 --ranks 2 --world 4 --prove " FAST, 0);
+    const char *why = json_string_value(json_object_get(json_array_get(json_object_get(document, "proofs"), 0), "why"));
+    assert_non_null(strstr(why, "larger than what runs here"));
+    json_decref(document);
+}
+
 /* Once the estimate stands there is an answer to end with. */
 static void test_interrupted(void **state)
 {
@@ -374,10 +397,10 @@ static void test_interrupted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_screen),
-        cmocka_unit_test(test_files),  cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_replay), cmocka_unit_test(test_explain),        cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_screen),
+        cmocka_unit_test(test_files),   cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_replay),  cmocka_unit_test(test_explain),        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_prove),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }
