@@ -89,14 +89,13 @@ static struct data_side side_of(const struct trial *t, void *base, int heads, in
                               .heads = heads,
                               .dim = dim,
                               .token_stride = (int64_t)heads * dim,
-                              .batch_first = t->group->index * t->problem->batch,
-                              .position_first = t->group->rank * x->seq_local};
+                              .batch_first = t->group->index * t->problem->batch};
 }
 
 static enum status fill(const struct trial *t, enum data_tensor tensor, void *base, int heads, int dim)
 {
     struct data_side side = side_of(t, base, heads, dim);
-    return mirror_data_fill(dev_queue_dev(t->queue), t->spot.seed, tensor, &side);
+    return mirror_shard_fill(dev_queue_dev(t->queue), t->spot.seed, tensor, &side, &t->spot.shard);
 }
 
 static enum status inputs_fill(const struct trial *t)
@@ -140,27 +139,19 @@ static enum status middle_compare(const struct trial *t, struct tally *tally, co
         struct data_side side = side_of(t, (void *)(uintptr_t)base[i], i == 0 ? m.heads : m.kv_heads, dims[i]);
         struct data_errors errors;
         char why[256];
-        side.seq = exec_tensors(t->exec)->seq;
-        side.position_first = 0;
+        side.seq = m.shard.local;
         side.head_first = i == 0 ? m.head_first : m.kv_first;
-        TRY(mirror_data_compare(dev_queue_dev(t->queue), t->spot.seed, (enum data_tensor)(DATA_Q + i), &side, 1, &errors));
+        TRY(mirror_shard_compare(dev_queue_dev(t->queue), t->spot.seed, (enum data_tensor)(DATA_Q + i), &side, &m.shard, 1, &errors));
         if (!data_verdict(&errors, (enum data_tensor)(DATA_Q + i), "in the middle", why))
             tally_wrong(tally, "%.90s: %.160s", what, why);
     }
     return STATUS_OK;
 }
 
-static bool is_here(const struct trial *t, int64_t token)
-{
-    int64_t position = token % t->spot.padded - t->spot.position_first;
-    return position >= 0 && position < t->spot.seq_here;
-}
-
 /* Element of a tensor here where a row of `token` and `head` starts. */
 static int64_t row_at(const struct trial *t, int64_t token, int heads, int head, int dim)
 {
-    int64_t local = token / t->spot.padded * t->spot.seq_here + token % t->spot.padded - t->spot.position_first;
-    return (local * heads + head) * dim;
+    return (spot_here(&t->spot, token) * heads + head) * dim;
 }
 
 static void row_compare(struct trial *t, int which, const void *base, int64_t at, int dim, const double *exact,
@@ -181,7 +172,7 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
     for (int64_t a = 0; a < truth.n && status == STATUS_OK; a++) {
         const struct oracle_query *q = &truth.queries[a];
         int64_t token = attention_q_token(s, &truth.segment, q->i);
-        if (!is_here(t, token))
+        if (spot_here(&t->spot, token) < 0)
             continue;
         row_compare(t, ORACLE_O, t->o.host, row_at(t, token, s->heads, q->head, dim_v), dim_v, q->o, q->o + dim_v, token, q->head);
         row_compare(t, ORACLE_DQ, t->dq.host, row_at(t, token, s->heads, q->head, dim), dim, q->dq, q->dq + dim, token, q->head);
@@ -190,7 +181,7 @@ static enum status segment_compare(struct trial *t, int64_t segment, int kv)
     const double *dk = truth.keys.dk, *dv = truth.keys.dv;
     for (int64_t j = 0; j < seq_k && status == STATUS_OK; j++) {
         int64_t token = attention_k_token(s, &truth.segment, j);
-        if (!is_here(t, token))
+        if (spot_here(&t->spot, token) < 0)
             continue;
         row_compare(t, ORACLE_DK, t->dk.host, row_at(t, token, s->kv_heads, kv, dim), dim, dk + j * dim, dk + (seq_k + j) * dim, token,
                     kv);
@@ -228,12 +219,16 @@ static enum status trial_run(struct trial *t, const struct plan *plan, struct ta
     return STATUS_OK;
 }
 
-/* The copies of a kv head, each a rank's; of a kernel that rounds what each of its calls adds, also the calls of a rank. */
+/* The copies of a kv head, each a rank's; of a kernel that rounds what each of its calls adds, also the calls that add to it: chunks of a
+ * rank, or steps of a ring. */
 static int parts_of(const struct group *group, const struct problem *problem, const struct plan *plan)
 {
     const struct attention *attention = attention_find(plan->attention);
-    bool calls = attention != NULL && attention->rounds_calls && exec_chunk_shared(problem, plan, group->rank);
-    return model_kv_copies(problem->kv_heads, group->size) * (calls ? plan->chunks : 1);
+    bool rounds = attention != NULL && attention->rounds_calls;
+    int head_ranks = plan_head_ranks(plan), calls = plan_ring(plan);
+    if (exec_chunk_shared(problem, plan, group->rank % head_ranks))
+        calls *= plan->chunks;
+    return model_kv_copies(problem->kv_heads, head_ranks) * (rounds ? calls : 1);
 }
 
 enum status check_plan_run(struct bench_env *env, const struct group *group, const struct problem *problem,
@@ -247,13 +242,12 @@ enum status check_plan_run(struct bench_env *env, const struct group *group, con
     const struct exec_tensors *x = exec_tensors(t.exec);
     status = dev_queue_create(env->dev, &t.queue);
     if (status == STATUS_OK)
-        status = subject_whole_shape(problem, plan->sp, &t.shape, &t.cu);
+        status = subject_whole_shape(problem, x->seq, &t.shape, &t.cu);
     t.spot = (struct spot){.shape = &t.shape,
                            .seed = seed,
                            .padded = x->seq,
                            .batch_first = group->index * problem->batch,
-                           .position_first = group->rank * x->seq_local,
-                           .seq_here = x->seq_local};
+                           .shard = x->shard};
     if (status == STATUS_OK)
         status = trial_run(&t, plan, tally);
     mirror_close(&t.o);
@@ -287,9 +281,29 @@ static void space_make(const struct bench_env *env, const struct plan *base, con
 {
     static const int chunks[CHUNKS] = {1, 2, 3};
     *out = (struct plan_space){.dev = dev_kind_of(env->dev), .base = *base, .nsp = 1, .sp = {base->sp}};
-    out->nchunks = only != NULL ? 1 : CHUNKS;
+    out->nchunks = only != NULL || plan_ring(base) > 1 ? 1 : CHUNKS;
     for (int i = 0; i < out->nchunks; i++)
         out->chunks[i] = only == NULL ? chunks[i] : only->chunks < LOCAL_MAX ? only->chunks : LOCAL_MAX;
+}
+
+static void row_text(const struct plan *base, const char *chunks, char what[192])
+{
+    char ring[24] = "";
+    if (base->method == PLAN_METHOD_ULYSSES_RING)
+        text_print(ring, sizeof ring, " ring=%d", base->ring);
+    text_print(what, 192, "%s sp=%d%s %s %s chunks=%s", plan_method_name(base->method), base->sp, ring, base->exchange, base->attention,
+               chunks);
+}
+
+/* Can the ranks move what the plans of a row move? The same on every rank. */
+static struct verdict path_check(const struct plan *base, const struct group *group)
+{
+    const struct exchange_shape shape = {.batch = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
+    const struct exchange *exchange = exchange_find(base->exchange);
+    if (plan_head_ranks(base) == 1 || exchange == NULL)
+        return VERDICT_YES;
+    /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
+    return exchange->supports(&shape, group->comm);
 }
 
 static enum status plan_row(struct bench_env *env, uint64_t seed, const struct plan *base, const struct plan *only,
@@ -302,10 +316,9 @@ static enum status plan_row(struct bench_env *env, uint64_t seed, const struct p
     space_make(env, base, only, &space);
     int local = space.chunks[0] > LOCAL ? space.chunks[0] + space.chunks[0] % 2 : LOCAL; /* pairs of heads share a kv head */
     TRY(group_open(env, base->sp, &group));
-    const struct exchange_shape shape = {.batch = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
-    struct verdict path = exchange_find(base->exchange)->supports(&shape, group.comm); /* the same on every rank */
+    struct verdict path = path_check(base, &group);
     enum status status = STATUS_OK;
-    if (base->sp > 1 && !verdict_ok(&path))
+    if (!verdict_ok(&path))
         tally_cannot(&tally, path.why);
     for (int i = 0; i < CHECK_PROBLEMS && status == STATUS_OK && !tally.cannot; i++) {
         struct problem problem;
@@ -316,16 +329,54 @@ static enum status plan_row(struct bench_env *env, uint64_t seed, const struct p
     group_close(&group);
     TRY(status);
     char chunks[16] = "1,2,3";
-    if (only != NULL)
+    if (space.nchunks == 1)
         text_print(chunks, sizeof chunks, "%d", space.chunks[0]);
-    text_print(what, sizeof what, "%s sp=%d %s %s chunks=%s", plan_method_name(base->method), base->sp, base->exchange,
-               base->attention, chunks);
+    row_text(base, chunks, what);
     return check_row_add(env, report, "plan", what, &tally, false);
 }
 
 static bool wanted(const char *only, const char *name)
 {
     return only == NULL || strcmp(only, name) == 0;
+}
+
+/* A ring of kernels that cannot be part of one is a row that says so. */
+static enum status ring_row(struct bench_env *env, uint64_t seed, const struct plan *base, const struct plan *only,
+                            struct check_report *report)
+{
+    struct problem problem;
+    char what[192];
+    check_problem(0, base->sp, comm_size(env->world), LOCAL, &problem);
+    struct plan plan = *base;
+    plan.dp_shard = problem.world / plan.sp;
+    struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
+    if (verdict_ok(&verdict))
+        return plan_row(env, seed, base, only, report);
+    row_text(base, "1", what);
+    return check_row_waive(report, "plan", what, verdict.rule, verdict.why);
+}
+
+/* All plans of an attention on groups of sp ranks: every exchange under ulysses, a ring, and rings whose places exchange. */
+static enum status attention_rows(struct bench_env *env, uint64_t seed, struct plan base, const struct plan *only,
+                                  struct check_report *report)
+{
+    bool ulysses = only == NULL || only->method == PLAN_METHOD_ULYSSES, ring = only == NULL || only->method == PLAN_METHOD_RING;
+    bool both = only == NULL || only->method == PLAN_METHOD_ULYSSES_RING;
+    for (int e = 0; exchanges[e] != NULL; e++) {
+        text_print(base.exchange, sizeof base.exchange, "%s", exchanges[e]->name);
+        if (exchanges[e]->dev != dev_kind_of(env->dev) || !wanted(only != NULL ? only->exchange : NULL, base.exchange))
+            continue;
+        base.method = PLAN_METHOD_ULYSSES;
+        if (ulysses)
+            TRY(plan_row(env, seed, &base, only, report));
+        base.method = PLAN_METHOD_ULYSSES_RING;
+        for (base.ring = 2; base.ring < base.sp && both; base.ring++)
+            if (base.sp % base.ring == 0 && (only == NULL || only->ring == base.ring))
+                TRY(ring_row(env, seed, &base, only, report));
+    }
+    base.method = PLAN_METHOD_RING;
+    text_print(base.exchange, sizeof base.exchange, "%s", PLAN_RING_EXCHANGE);
+    return ring && base.sp > 1 ? ring_row(env, seed, &base, only, report) : STATUS_OK;
 }
 
 static enum status plan_rows(struct bench_env *env, uint64_t seed, int sp, const struct plan *only, struct check_report *report)
@@ -336,18 +387,14 @@ static enum status plan_rows(struct bench_env *env, uint64_t seed, int sp, const
         kernels = kernels || attentions[a]->dev == dev;
     if (!kernels && sp == comm_size(env->world))
         TRY(check_row_waive(report, "plan", "layers", RULE_ABSENT, "this build has no attention kernel for this device"));
-    for (int e = 0; exchanges[e] != NULL; e++)
-        for (int a = 0; attentions[a] != NULL; a++) {
-            struct plan base;
-            plan_default(&base);
-            base.sp = sp;
-            text_print(base.exchange, sizeof base.exchange, "%s", exchanges[e]->name);
-            text_print(base.attention, sizeof base.attention, "%s", attentions[a]->name);
-            if (exchanges[e]->dev == dev && attentions[a]->dev == dev &&
-                wanted(only != NULL ? only->exchange : NULL, base.exchange) &&
-                wanted(only != NULL ? only->attention : NULL, base.attention))
-                TRY(plan_row(env, seed, &base, only, report));
-        }
+    for (int a = 0; attentions[a] != NULL; a++) {
+        struct plan base;
+        plan_default(&base);
+        base.sp = sp;
+        text_print(base.attention, sizeof base.attention, "%s", attentions[a]->name);
+        if (attentions[a]->dev == dev && wanted(only != NULL ? only->attention : NULL, base.attention))
+            TRY(attention_rows(env, seed, base, only, report));
+    }
     return STATUS_OK;
 }
 
@@ -369,6 +416,8 @@ static enum status waive_rest(struct bench_env *env, struct check_report *report
         plan_default(&plan);
         plan.method = (enum plan_method)method;
         plan.dp_shard = ranks;
+        if (plan.method == PLAN_METHOD_RING)
+            text_print(plan.exchange, sizeof plan.exchange, "%s", PLAN_RING_EXCHANGE);
         check_problem(0, 1, ranks, LOCAL, &problem);
         struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
         text_print(what, sizeof what, "method %s", plan_method_name(plan.method));

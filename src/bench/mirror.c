@@ -270,6 +270,41 @@ enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor
     return side_run(dev, seed, tensor, side, copies, out);
 }
 
+/* Every range of every row, filled, or compared with errors != NULL. */
+static enum status shard_run(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                             const struct shard *shard, int copies, struct data_errors *errors)
+{
+    for (int64_t b = 0; b < side->batch; b++) {
+        int64_t token = b * shard->local;
+        for (int i = 0; i < shard->n; token += shard->range[i++].count) {
+            struct data_side range =
+                part_of(side, b, 0, shard->range[i].count, (char *)side->base + token * token_bytes(side));
+            struct data_errors here;
+            range.position_first = shard->range[i].first;
+            if (errors == NULL) {
+                TRY(mirror_data_fill(dev, seed, tensor, &range));
+                continue;
+            }
+            TRY(mirror_data_compare(dev, seed, tensor, &range, copies, &here));
+            errors_add(errors, &here);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status mirror_shard_fill(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                              const struct shard *shard)
+{
+    return shard_run(dev, seed, tensor, side, shard, 1, NULL);
+}
+
+enum status mirror_shard_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                                 const struct shard *shard, int copies, struct data_errors *out)
+{
+    *out = (struct data_errors){.elements = side->batch * shard->local * side->heads * side->dim};
+    return shard_run(dev, seed, tensor, side, shard, copies, out);
+}
+
 /* ---- bare bytes ---- */
 
 struct bytes {

@@ -14,6 +14,7 @@
 
 #include "base/dev.h"
 #include "bench/data.h"
+#include "sp/shard.h"
 
 #include <stddef.h>
 
@@ -37,6 +38,11 @@ enum status mirror_store(struct mirror *mirror);
 enum status mirror_data_fill(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side);
 enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
                                 int copies, struct data_errors *out);
+/* The same of a side whose tokens are those of a shard: side->seq of them in each row, position_first does not count. */
+enum status mirror_shard_fill(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                              const struct shard *shard);
+enum status mirror_shard_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                                 const struct shard *shard, int copies, struct data_errors *out);
 enum status mirror_bytes_fill(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, void *out);
 enum status mirror_bytes_verify(struct dev *dev, uint64_t seed, int from, int to, int64_t bytes, const void *in,
                                 const char *where, bool *ok, char why[256]);

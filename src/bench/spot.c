@@ -34,16 +34,10 @@ struct oracle_source spot_source(const struct spot *spot)
     return (struct oracle_source){.row = source_row, .arg = (void *)(uintptr_t)spot};
 }
 
-/* Where a token of the shape lies in the tensors here. */
-static int64_t here(const struct spot *spot, int64_t token)
+int64_t spot_here(const struct spot *spot, int64_t token)
 {
-    return token / spot->padded * spot->seq_here + token % spot->padded - spot->position_first;
-}
-
-static bool is_here(const struct spot *spot, int64_t token)
-{
-    int64_t position = token % spot->padded;
-    return position >= spot->position_first && position < spot->position_first + spot->seq_here;
+    int64_t index = shard_index(&spot->shard, token % spot->padded);
+    return index < 0 ? -1 : token / spot->padded * spot->shard.local + index;
 }
 
 static int64_t rows_of_batch(const struct spot *spot)
@@ -73,13 +67,13 @@ static int64_t segment_of(const struct attention_shape *shape, int64_t token, in
 /* First and last token, around the start of a document, the rest anywhere; first and last head, the rest any. */
 static void pick(const struct spot *spot, struct rng *rng, struct row rows[ROWS])
 {
-    int64_t batch = rows_of_batch(spot), first = spot->position_first, last = first + spot->seq_here - 1;
+    int64_t batch = rows_of_batch(spot), last = spot->shard.local - 1;
     for (int i = 0; i < ROWS; i++) {
         int64_t b = i == 1 ? batch - 1 : rng_below(rng, batch);
-        int64_t position = i == 0 ? first : i == 1 ? last : first + rng_below(rng, spot->seq_here);
-        int64_t token = b * spot->padded + position, index;
+        int64_t at = i == 0 ? 0 : i == 1 ? last : rng_below(rng, spot->shard.local);
+        int64_t token = b * spot->padded + shard_position(&spot->shard, at), index;
         segment_of(spot->shape, token, &index);
-        if ((i == 2 || i == 3) && index > 0 && is_here(spot, token - index)) /* its document's first token */
+        if ((i == 2 || i == 3) && index > 0 && spot_here(spot, token - index) >= 0) /* its document's first token */
             token -= index;
         rows[i] = (struct row){.token = token, .segment = segment_of(spot->shape, token, &index)};
         rows[i].query.i = index;
@@ -91,7 +85,7 @@ static void compare_row(const struct spot *spot, const struct row *row, struct o
 {
     const struct attention_shape *shape = spot->shape;
     const struct oracle_query *q = &row->query;
-    int64_t at = here(spot, row->token) * shape->heads + q->head;
+    int64_t at = spot_here(spot, row->token) * shape->heads + q->head;
     int dim = shape->head_dim, dim_v = shape->head_dim_v;
     for (int t = 0; t < dim_v; t++)
         oracle_compare(&errors[ORACLE_O], (double)dtype_get(shape->dtype, spot->o, at * dim_v + t), q->o[t], q->o[dim_v + t],
@@ -145,9 +139,9 @@ static enum status check_keys(const struct spot *spot, int64_t segment, int kv, 
     const double *dk = truth.keys.dk, *dv = truth.keys.dv;
     for (int64_t j = 0; j < seq_k && status == STATUS_OK; j++) {
         int64_t token = attention_k_token(shape, &truth.segment, j);
-        if (!is_here(spot, token))
+        int64_t here = spot_here(spot, token), at = here * shape->kv_heads + kv;
+        if (here < 0)
             continue;
-        int64_t at = here(spot, token) * shape->kv_heads + kv;
         for (int t = 0; t < dim; t++)
             oracle_compare(&errors[ORACLE_DK], (double)dtype_get(shape->dtype, spot->dk, at * dim + t), dk[j * dim + t],
                            dk[(seq_k + j) * dim + t], token, kv);
@@ -169,7 +163,7 @@ enum status spot_rows(const struct spot *spot, uint64_t draw, bool *ok, char why
     double *values = NULL;
     size_t each = 2 * (size_t)(shape->head_dim + shape->head_dim_v);
     *ok = true;
-    if (spot->seq_here < 1 || rows_of_batch(spot) < 1)
+    if (spot->shard.local < 1 || rows_of_batch(spot) < 1)
         return STATUS_OK;
     rng_seed(&rng, spot->seed, draw);
     pick(spot, &rng, rows);
@@ -219,7 +213,7 @@ struct sums {
 static void sums_here(const struct spot *spot, struct sums *out)
 {
     const struct attention_shape *shape = spot->shape;
-    int64_t tokens = rows_of_batch(spot) * spot->seq_here;
+    int64_t tokens = rows_of_batch(spot) * spot->shard.local;
     int64_t q = tokens * shape->heads, k = tokens * shape->kv_heads;
     *out = (struct sums){0};
     inner(shape->dtype, spot->dv, spot->v, k * shape->head_dim_v, &out->sum[SUM_DV_V], &out->squares[SUM_DV_V]);

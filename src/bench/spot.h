@@ -11,6 +11,7 @@
 #include "bench/bench.h"
 #include "bench/group.h"
 #include "bench/oracle.h"
+#include "sp/shard.h"
 
 struct spot {
     const struct attention_shape *shape; /* every token that attention sees, every head of the tensors below */
@@ -19,12 +20,14 @@ struct spot {
     int64_t batch_first;   /* of the data: batch items before this group's */
     int head_first, kv_first; /* of the data: head 0 of the shape */
     int copies;            /* ranks that share each kv head; 0 is 1 */
-    int64_t position_first, seq_here; /* tokens of each row that the tensors hold; heads contiguous */
+    struct shard shard;    /* tokens of each row that the tensors hold; heads contiguous */
     bool backward;
     const void *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* backward ones NULL when forward only */
     const float *lse;      /* [batch][heads][seq] when every token is here, else NULL */
 };
 
+/* Where a token of the shape lies in the tensors here; -1: it is elsewhere. */
+int64_t spot_here(const struct spot *spot, int64_t token);
 /* At least eight rows here, document starts among them; `draw` makes the random ones. */
 enum status spot_rows(const struct spot *spot, uint64_t draw, bool *ok, char why[256]);
 /* group NULL: the tensors are complete here. Else collective over env->world: sums run over the group. */

@@ -7,6 +7,7 @@
 #include "kernels/attention_cpu.h"
 #include "sp/exchange.h"
 #include "sp/exec_chunk.h"
+#include "sp/shard.h"
 
 #include <string.h>
 
@@ -49,10 +50,10 @@ struct verdict subject_check_paths(const struct bench_case *c, const struct benc
 {
     const struct exchange *exchange = exchange_find(c->plan.exchange);
     const struct exchange_shape shape = {.batch = c->problem.batch,
-                                         .seq_local = problem_local(&c->problem, c->plan.sp),
+                                         .seq_local = shard_local(&c->problem, &c->plan),
                                          .dtype = c->problem.dtype,
                                          .row_elems_max = exec_row_elems(&c->problem, &c->plan)};
-    if (c->plan.sp == 1 || env == NULL || exchange == NULL)
+    if (plan_head_ranks(&c->plan) == 1 || env == NULL || exchange == NULL)
         return VERDICT_YES;
     /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
     return exchange->supports(&shape, env->world);
@@ -78,7 +79,9 @@ struct verdict subject_check_heads(const struct bench_case *c, const struct benc
         status_clear();
         return verdict;
     }
-    verdict = model_sp_heads(c->problem.heads, c->problem.kv_heads, c->plan.sp, c->problem.world);
+    verdict = VERDICT_YES;
+    if (plan_ring(&c->plan) == 1) /* what a ring asks of heads and length is plan_check's to say */
+        verdict = model_sp_heads(c->problem.heads, c->problem.kv_heads, c->plan.sp, c->problem.world);
     if (verdict_ok(&verdict) && c->problem.seq < 1)
         return verdict_no(RULE_SEQ, "a sequence without tokens takes no time");
     if (verdict_ok(&verdict) && c->problem.seq_fixed && c->problem.seq % c->plan.sp != 0)
@@ -144,7 +147,7 @@ void subject_docs_text(const struct problem *problem, char buf[SAMPLE_NAME])
 struct verdict subject_timed(const struct bench_case *c, struct bench_case *out, double *scale)
 {
     struct problem *p = &out->problem;
-    int sp = c->plan.sp, timed = c->heads_timed, local = c->problem.heads / sp;
+    int ranks = plan_head_ranks(&c->plan), timed = c->heads_timed, local = c->problem.heads / ranks;
     int group = c->problem.heads / c->problem.kv_heads;
     *out = *c;
     *scale = 1;
@@ -155,19 +158,18 @@ struct verdict subject_timed(const struct bench_case *c, struct bench_case *out,
         timed -= timed % group;
     if (timed == 0 || timed >= local)
         return VERDICT_YES;
-    p->heads = timed * sp;
-    if (c->problem.kv_heads >= sp) /* else each rank keeps its copy of the kv head it has */
-        p->kv_heads = timed >= group ? timed / group * sp : sp;
+    p->heads = timed * ranks;
+    if (c->problem.kv_heads >= ranks) /* else each rank keeps its copy of the kv head it has */
+        p->kv_heads = timed >= group ? timed / group * ranks : ranks;
     int64_t chunks = (int64_t)c->plan.chunks * timed / local; /* as many heads in each as before, where that is possible */
     out->plan.chunks = chunks > 1 ? (int)chunks : 1;
     *scale = (double)local / timed;
     return VERDICT_YES;
 }
 
-static enum status shape_fill(const struct problem *problem, int sp, int heads, int kv_heads, struct attention_shape *out,
+static enum status shape_fill(const struct problem *problem, int64_t padded, int heads, int kv_heads, struct attention_shape *out,
                               int64_t **cu)
 {
-    int64_t padded = problem_padded(problem, sp);
     int docs = 0;
     *cu = NULL;
     TRY(problem_offsets(problem, padded, cu, &docs));
@@ -193,14 +195,14 @@ static enum status shape_fill(const struct problem *problem, int sp, int heads, 
 enum status subject_attention_shape(const struct problem *problem, int sp, int rank, struct attention_shape *out, int64_t **cu)
 {
     int local = problem->heads / sp;
-    TRY(shape_fill(problem, sp, local, model_kv_local(problem->kv_heads, sp), out, cu));
+    TRY(shape_fill(problem, problem_padded(problem, sp), local, model_kv_local(problem->kv_heads, sp), out, cu));
     out->group_first = (int)((int64_t)rank * local % out->group);
     return STATUS_OK;
 }
 
-enum status subject_whole_shape(const struct problem *problem, int sp, struct attention_shape *out, int64_t **cu)
+enum status subject_whole_shape(const struct problem *problem, int64_t padded, struct attention_shape *out, int64_t **cu)
 {
-    return shape_fill(problem, sp, problem->heads, problem->kv_heads, out, cu);
+    return shape_fill(problem, padded, problem->heads, problem->kv_heads, out, cu);
 }
 
 void subject_kernel_name(const struct attention *attention, char buf[64])

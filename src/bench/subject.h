@@ -37,8 +37,8 @@ struct verdict subject_timed(const struct bench_case *c, struct bench_case *out,
 
 /* The attention that one rank of the group computes; *cu is owned by the caller and borrowed by the shape. */
 enum status subject_attention_shape(const struct problem *problem, int sp, int rank, struct attention_shape *out, int64_t **cu);
-/* The attention that all of them compute together. */
-enum status subject_whole_shape(const struct problem *problem, int sp, struct attention_shape *out, int64_t **cu);
+/* The attention that all of them compute together, of rows padded to `padded` tokens. */
+enum status subject_whole_shape(const struct problem *problem, int64_t padded, struct attention_shape *out, int64_t **cu);
 /* "cpu avx2" */
 void subject_kernel_name(const struct attention *attention, char buf[64]);
 

@@ -304,7 +304,6 @@ static enum status attention_verify(void *state, bool *ok, char why[256])
                         .batch_first = s->group * (s->tokens / s->padded),
                         .head_first = s->head_first,
                         .kv_first = s->kv_first,
-                        .seq_here = s->padded,
                         .backward = is_backward(s),
                         .q = seen[SEEN_Q].host,
                         .k = seen[SEEN_K].host,
@@ -315,6 +314,7 @@ static enum status attention_verify(void *state, bool *ok, char why[256])
                         .dk = seen[SEEN_DK].host,
                         .dv = seen[SEEN_DV].host,
                         .lse = seen[SEEN_LSE].host};
+    shard_whole(s->padded, &spot.shard);
     if (status == STATUS_OK)
         status = spot_rows(&spot, (uint64_t)s->verified++, ok, why);
     if (status == STATUS_OK && *ok && spot.backward)

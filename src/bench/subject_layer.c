@@ -1,4 +1,4 @@
-/* bench/subject_layer.c -- one layer of a plan, forward or backward: exchange in, attention, exchange out.
+/* bench/subject_layer.c -- one layer of a plan, forward or backward: exchange in, attention, exchange out; or a ring.
  *
  * When only some heads are timed, whole groups of them scale every part alike. Part of a group still moves a whole kv head, so there the
  * phases are scaled each by its own work: attention by heads, exchanges by bytes.
@@ -31,6 +31,7 @@ struct subject {
     bool uniform;                      /* all three are one */
     struct exec_times last;            /* of both directions together */
     struct phases *phases;
+    int copies; /* ranks that share a kv head, each with its part of the queries */
     int verified;
     char kernel[64];
 };
@@ -98,7 +99,10 @@ static void layer_key(const struct bench_case *c, const struct bench_env *env, s
     subject_key_mask(c, out);
     text_print(out->key.attention, sizeof out->key.attention, "%s", c->plan.attention);
     text_print(out->key.exchange, sizeof out->key.exchange, "%s", c->plan.exchange);
-    text_print(out->key.method, sizeof out->key.method, "%s", plan_method_name(c->plan.method));
+    if (c->plan.method == PLAN_METHOD_ULYSSES_RING)
+        text_print(out->key.method, sizeof out->key.method, "%s=%d", plan_method_name(c->plan.method), c->plan.ring);
+    else
+        text_print(out->key.method, sizeof out->key.method, "%s", plan_method_name(c->plan.method));
     text_print(out->key.span, sizeof out->key.span, "%s", c->span == BENCH_SPAN_ATTENTION ? "attention" : "block");
     out->key.chunks = c->plan.chunks;
     out->bytes = -1;
@@ -140,9 +144,8 @@ static enum status side_fill(const struct subject *s, const struct exec_tensors 
                              .heads = heads,
                              .dim = dim,
                              .token_stride = (int64_t)heads * dim,
-                             .batch_first = s->group.index * s->problem.batch,
-                             .position_first = s->group.rank * t->seq_local};
-    return mirror_data_fill(s->env->dev, s->seed, tensor, &side);
+                             .batch_first = s->group.index * s->problem.batch};
+    return mirror_shard_fill(s->env->dev, s->seed, tensor, &side, &t->shard);
 }
 
 static enum status exec_open(struct subject *s, const struct plan *plan, struct exec **out)
@@ -183,7 +186,7 @@ static enum status execs_open(struct subject *s, const struct bench_case *c, con
 static enum status prepare(struct subject *s, const struct bench_case *timed)
 {
     TRY(mem_alloc(sizeof *s->phases, "phases of a layer", (void **)&s->phases));
-    TRY(subject_whole_shape(&timed->problem, timed->plan.sp, &s->shape, &s->cu));
+    TRY(subject_whole_shape(&timed->problem, shard_padded(&timed->problem, &timed->plan), &s->shape, &s->cu));
     return dev_queue_create(s->env->dev, &s->queue);
 }
 
@@ -208,6 +211,7 @@ static enum status layer_create(const struct bench_case *c, struct bench_env *en
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     TRY(group_agree(env, mem_alloc(sizeof *s, "a layer", (void **)&s)));
     *s = (struct subject){.env = env, .seed = c->seed, .problem = timed.problem};
+    s->copies = model_kv_copies(timed.problem.kv_heads, plan_head_ranks(&timed.plan));
     scales_set(s, c, &timed, scale);
     subject_kernel_name(attention_find(c->plan.attention), s->kernel);
     struct plan plan = plan_of(&timed);
@@ -324,12 +328,11 @@ static enum status layer_verify(void *state, bool *ok, char why[256])
     char other[256];
     bool same = true;
     struct spot spot = {.shape = &s->shape,
-                        .copies = model_kv_copies(s->shape.kv_heads, s->group.size),
+                        .copies = s->copies,
                         .seed = s->seed,
                         .padded = t->seq,
                         .batch_first = s->group.index * s->problem.batch,
-                        .position_first = s->group.rank * t->seq_local,
-                        .seq_here = t->seq_local,
+                        .shard = t->shard,
                         .backward = (s->problem.direction & PROBLEM_BACKWARD) != 0,
                         .q = seen[SEEN_Q].host,
                         .k = seen[SEEN_K].host,

@@ -39,6 +39,8 @@ const struct opt sweep_options[] = {
     {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32]"},
     {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu; flash2 on GPUs]"},
     {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [packed; nccl on GPUs]"},
+    {"method", 0, OPT_VALUE, "LIST", "layer: ulysses, ring, ulysses+ring [ulysses]"},
+    {"ring", 0, OPT_VALUE, "LIST", "layer: ranks of a ring, of method ulysses+ring alone [2]"},
     {"chunks", 0, OPT_VALUE, "LIST", "layer: head groups whose exchange and attention alternate [1]"},
     {"direction", 0, OPT_VALUE, "LIST", "fwd,bwd [fwd]"},
     {"causal", 0, OPT_VALUE, "LIST", "0,1 [1]"},
@@ -68,6 +70,7 @@ SET_NUMBER(m, m, int64_t)
 SET_NUMBER(n, n, int64_t)
 SET_NUMBER(k, k, int64_t)
 SET_NUMBER(chunks, plan.chunks, int)
+SET_NUMBER(ring, plan.ring, int)
 SET_NUMBER(causal, problem.causal, bool)
 SET_NUMBER(window, problem.window, int64_t)
 
@@ -135,10 +138,22 @@ SET(exchange)
     const char *names[NAMES];
     size_t n = 0;
     int i = (int)number;
-    for (; n < NAMES && exchanges[n] != NULL; n++)
+    for (; n < NAMES - 1 && exchanges[n] != NULL; n++)
         names[n] = exchanges[n]->name;
+    names[n++] = PLAN_RING_EXCHANGE;
     TRY(one_of("--exchange", word, names, n, &i));
     text_print(c->plan.exchange, sizeof c->plan.exchange, "%s", word);
+    return STATUS_OK;
+}
+
+SET(method)
+{
+    const char *names[PLAN_METHOD_COUNT];
+    int i = (int)number;
+    for (int m = 0; m < PLAN_METHOD_COUNT; m++)
+        names[m] = plan_method_name((enum plan_method)m);
+    TRY(one_of("--method", word, names, PLAN_METHOD_COUNT, &i));
+    c->plan.method = (enum plan_method)i;
     return STATUS_OK;
 }
 
@@ -190,6 +205,8 @@ static const struct sweep_axis axes[] = {
     {"timing", SHAPED | GEMM | MOVING, false, true, 0, 0, "stream", set_timing},
     {"buffers", SHAPED | GEMM | MOVING, false, true, 0, 0, "hot", set_buffers},
     {"op", LINK, true, true, 0, 0, "memcpy,peer", set_op_link},
+    {"method", LAYER, true, true, 0, 0, "ulysses", set_method},
+    {"ring", LAYER, true, false, 1, 4096, "2", set_ring},
     {"exchange", EXCHANGE | LAYER, true, true, 0, 0, "packed", set_exchange},
     {"attention", ATTENTION | LAYER, true, true, 0, 0, "cpu", set_attention},
     {"chunks", LAYER, true, false, 1, 4096, "1", set_chunks},
@@ -269,6 +286,7 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
     out->base.problem.world = ranks;
     TRY(refuse_foreign(cli, subject, bit));
     out->docs = opt_value(&cli->opts, "docs");
+    out->exchange_given = opt_given(&cli->opts, "exchange");
     if (out->docs != NULL) {
         struct bench_case probe = out->base; /* a file that cannot be read is known before anything runs */
         TRY(WHERE(problem_set_docs(&probe.problem, out->docs), "--docs"));
@@ -312,6 +330,8 @@ enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
         if (sweep->docs != NULL)
             TRY(WHERE(problem_set_docs(&out[v].problem, sweep->docs), "--docs"));
         struct plan *plan = &out[v].plan;
+        if (plan->method == PLAN_METHOD_RING && !sweep->exchange_given) /* there is only one */
+            text_print(plan->exchange, sizeof plan->exchange, "%s", PLAN_RING_EXCHANGE);
         plan->dp_shard = plan->sp > 0 && out[v].problem.world % plan->sp == 0 ? out[v].problem.world / plan->sp : 1;
     }
     return STATUS_OK;

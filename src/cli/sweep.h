@@ -1,6 +1,6 @@
 /* cli/sweep.h -- the product of `bench`'s lists: axes in one table, cells by odometer.
  *
- * Outer axes make cells; the variant axes (exchange, attention, chunks) make the cases of one cell, which are measured
+ * Outer axes make cells; the variant axes (method, ring, exchange, attention, chunks) make the cases of one cell, which are measured
  * interleaved.
  */
 #ifndef SPTUNE_CLI_SWEEP_H
@@ -22,6 +22,7 @@ struct sweep {
     char *storage[SWEEP_AXES];
     int cells, variants;
     const char *docs; /* --docs, NULL when not given */
+    bool exchange_given;
 };
 
 /* Reads the axis options of `subject` from the command line; options of other subjects are refused. */

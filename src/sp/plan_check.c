@@ -175,6 +175,8 @@ static struct verdict exchange_check(const struct problem *problem, const struct
             plan->exchange);
     if (plan->method == PLAN_METHOD_RING)
         return VERDICT_YES;
+    if (strcmp(plan->exchange, PLAN_RING_EXCHANGE) == 0)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange " PLAN_RING_EXCHANGE ": that is how method ring passes on");
     if (exchange == NULL)
         return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange '%s'", plan->exchange);
     if (exchange->dev != dev)

@@ -35,7 +35,8 @@ const struct target target_sptune = {
     .name = "sptune",
     .runtime = "sptune harness",
     .classes = classes,
-    .methods = 1u << PLAN_METHOD_ULYSSES,
+    .methods = 1u << PLAN_METHOD_ULYSSES | 1u << PLAN_METHOD_RING |
+               1u << PLAN_METHOD_ULYSSES_RING, /* run; ulysses is searched */
     .zero_min = 0,
     .zero_max = 3,
     .zero_over_world = false,

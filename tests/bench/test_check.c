@@ -39,7 +39,10 @@ static int everything(const struct launch *launch, void *arg)
         RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 36);
         const struct check_row *four = row_find(&report, "plan", "ulysses sp=4");
         RANK_CHECK(four->outcome == CHECK_WAIVED && four->rule == RULE_WORLD && strstr(four->why, "2 ranks") != NULL);
-        RANK_CHECK(row_find(&report, "plan", "method ring")->outcome == CHECK_WAIVED);
+        RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv cpu")->cases == 11); /* all but the window's */
+        RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv reference")->rule == RULE_KERNEL_CANNOT);
+        RANK_CHECK(row_find(&report, "plan", "method ring") == NULL);
+        RANK_CHECK(row_find(&report, "plan", "method split_gather")->outcome == CHECK_WAIVED);
         RANK_CHECK(row_find(&report, "kernel", "GPU")->rule == RULE_ABSENT);
         check_report_free(&report);
     }

@@ -37,7 +37,7 @@ static int good_row(const struct sample *s, const struct bench_options *options)
 
 /* ---- every subject ---- */
 
-enum { MANY = 17 };
+enum { MANY = 20 };
 
 static int cases_make(int world, struct bench_case cases[MANY])
 {
@@ -76,6 +76,17 @@ static int cases_make(int world, struct bench_case cases[MANY])
     cases[n] = bench_test_case("layer", world, world);
     cases[n].heads_timed = 1;
     cases[n++].problem.seq = 41;
+    for (int i = 0; i < 3; i++) {
+        cases[n] = bench_test_case("layer", world, world);
+        cases[n].plan.method = i < 2 ? PLAN_METHOD_RING : PLAN_METHOD_ULYSSES_RING;
+        cases[n].plan.ring = 2;
+        snprintf(cases[n].plan.exchange, PLAN_NAME, "%s", i < 2 ? PLAN_RING_EXCHANGE : "direct");
+        cases[n].problem.direction = i == 0 ? PROBLEM_FORWARD : PROBLEM_BACKWARD;
+        cases[n].problem.causal = i != 1;
+        cases[n].problem.batch = 2;
+        cases[n].heads_timed = i == 2 ? 1 : 0;
+        cases[n++].problem.seq = 37;
+    }
     return n;
 }
 

@@ -84,6 +84,50 @@ static void sides_in_pieces(void **state)
     dev_free(odd, device);
 }
 
+/* Rows whose tokens are two ranges of the sequence: each is where the shard says, and what is wrong is named by its place in the whole. */
+static void tokens_of_a_shard(void **state)
+{
+    struct dev *odd = odd_device();
+    (void)state;
+    enum { BATCH = 2, HEADS = 2, DIM = 8, ROW = HEADS * DIM };
+    struct shard shard;
+    struct data_errors errors;
+    char *device = NULL;
+    shard_get(PLAN_METHOD_RING, 1, 24, 3, 1, &shard); /* tokens 4 to 7, 16 to 19 */
+    const size_t bytes = (size_t)(BATCH * shard.local * ROW) * 4;
+    CHECK_OK(dev_alloc(odd, bytes, "a buffer", (void **)&device));
+    struct data_side side = {.base = device,
+                             .dtype = DTYPE_FP32,
+                             .batch = BATCH,
+                             .seq = shard.local,
+                             .heads = HEADS,
+                             .dim = DIM,
+                             .token_stride = ROW,
+                             .batch_first = 3};
+    CHECK_OK(mirror_shard_fill(odd, 3, DATA_Q, &side, &shard));
+    CHECK_OK(mirror_shard_compare(odd, 3, DATA_Q, &side, &shard, 1, &errors));
+    assert_int_equal(errors.wrong, 0);
+    assert_int_equal(errors.elements, BATCH * shard.local * ROW);
+    for (int64_t t = 0; t < BATCH * shard.local; t++) {
+        float want[DIM], got;
+        data_row(3, DATA_Q, 3 + t / shard.local, shard_position(&shard, t % shard.local), 1, 0, DTYPE_FP32, DIM, want);
+        for (int i = 0; i < DIM; i++) {
+            char value[4];
+            for (int b = 0; b < 4; b++)
+                value[b] = (char)(device[(t * ROW + DIM + i) * 4 + b] ^ ODD_TURNED);
+            memcpy(&got, value, 4);
+            assert_true(got == want[i]);
+        }
+    }
+    device[((shard.local + 5) * ROW + 3) * 4 + 2] ^= 1; /* batch 1, the sixth token here */
+    CHECK_OK(mirror_shard_compare(odd, 3, DATA_Q, &side, &shard, 1, &errors));
+    assert_int_equal(errors.wrong, 1);
+    assert_int_equal(errors.batch, 4);
+    assert_int_equal(errors.position, 17);
+    assert_int_equal(errors.lane, 3);
+    dev_free(odd, device);
+}
+
 static void bytes_in_pieces(void **state)
 {
     struct dev *odd = odd_device();
@@ -132,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_mirrors),
         cmocka_unit_test(sides_in_pieces),
+        cmocka_unit_test(tokens_of_a_shard),
         cmocka_unit_test(bytes_in_pieces),
         cmocka_unit_test(on_the_cpu_nothing_is_copied),
     };

@@ -31,9 +31,10 @@ static void layer_make(const struct problem *problem, struct layer *l)
 {
     const struct attention *attention = attention_find("cpu");
     memset(l, 0, sizeof *l);
-    CHECK_OK(subject_whole_shape(problem, 1, &l->shape, &l->cu));
+    CHECK_OK(subject_whole_shape(problem, problem->seq, &l->shape, &l->cu));
     int heads = l->shape.heads, kv = l->shape.kv_heads, dim = l->shape.head_dim, dim_v = l->shape.head_dim_v;
-    l->spot = (struct spot){.shape = &l->shape, .seed = 1, .padded = problem->seq, .seq_here = problem->seq, .backward = true};
+    l->spot = (struct spot){.shape = &l->shape, .seed = 1, .padded = problem->seq, .backward = true};
+    shard_whole(problem->seq, &l->spot.shard);
     l->spot.q = l->q = tensor(l, DATA_Q, heads, dim);
     l->spot.k = l->k = tensor(l, DATA_K, kv, dim);
     l->spot.v = l->v = tensor(l, DATA_V, kv, dim_v);

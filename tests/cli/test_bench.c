@@ -45,9 +45,12 @@ static void test_every_subject(void **state)
     static const char *const lines[] = {
         "link --op memcpy,memcpy_one,peer --bytes 100,64k",
         "collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k",
-        "exchange --op whole,in,out,one " SHAPE, "attention --direction fwd,bwd --docs fixed:20 " SHAPE,
-        "layer --direction fwd,bwd --chunks 1,2 " SHAPE, "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
-    static const int rows[] = {6, 5, 4, 2, 4, 2};
+        "exchange --op whole,in,out,one " SHAPE,
+        "attention --direction fwd,bwd --docs fixed:20 " SHAPE,
+        "layer --direction fwd,bwd --chunks 1,2 " SHAPE,
+        "layer --direction fwd,bwd --method ring --docs fixed:20 " SHAPE,
+        "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
+    static const int rows[] = {6, 5, 4, 2, 4, 2, 2};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
         json_t *document, *row;

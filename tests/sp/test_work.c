@@ -60,6 +60,34 @@ static void c46_sizes_of_llama_at_sp_16(void **state)
     assert_int_equal(out.tensor_bytes[2], 32 << 20);
 }
 
+static void a_ring_passes_keys_and_values_on(void **state)
+{
+    (void)state;
+    struct problem problem = of_model(&llama_8b, 131072, 8);
+    struct plan plan = small_plan(8, 8);
+    struct work_exchange fwd, bwd;
+    plan.method = PLAN_METHOD_RING;
+    strcpy(plan.exchange, PLAN_RING_EXCHANGE);
+    work_exchange(&problem, &plan, false, &fwd);
+    work_exchange(&problem, &plan, true, &bwd);
+    int64_t keys = INT64_C(2) * 16384 * 8 * (128 + 128); /* of a rank, bf16 */
+    assert_int_equal(fwd.wire_in, 7 * keys);
+    assert_int_equal(fwd.wire_out, 0);
+    assert_int_equal(bwd.wire_in, 7 * keys);
+    assert_int_equal(bwd.wire_out, 8 * 2 * keys); /* home again after 8 passes, in fp32 */
+    assert_int_equal(bwd.bytes_in + bwd.bytes_out, bwd.wire_in + bwd.wire_out);
+    plan.method = PLAN_METHOD_ULYSSES_RING; /* 4 ranks exchange, 2 places */
+    plan.ring = 2;
+    strcpy(plan.exchange, "packed");
+    work_exchange(&problem, &plan, false, &fwd);
+    int64_t qkv = INT64_C(2) * 16384 * 128 * (32 + 8 + 8);
+    assert_int_equal(fwd.wire_in, qkv / 4 * 3 + keys); /* 4 times the tokens, a quarter of the heads */
+    assert_int_equal(fwd.wire_out, INT64_C(2) * 16384 * 128 * 32 / 4 * 3);
+    /* the same work for each rank, padding apart */
+    assert_true(work_attention_flops(&problem, &plan, false) * 8 ==
+                work_attention_flops(&problem, &(struct plan){.sp = 1}, false));
+}
+
 static void one_rank_exchanges_nothing(void **state)
 {
     (void)state;
@@ -320,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchange_bytes_of_llama),
         cmocka_unit_test(c46_sizes_of_llama_at_sp_16),
+        cmocka_unit_test(a_ring_passes_keys_and_values_on),
         cmocka_unit_test(one_rank_exchanges_nothing),
         cmocka_unit_test(c37_latent_attention),
         cmocka_unit_test(padding_is_paid_for),
