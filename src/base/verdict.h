@@ -17,6 +17,7 @@ extern "C" {
     X(OK, "ok")                                                                          \
     X(HEADS_NOT_DIVISIBLE, "heads_not_divisible") /* Hq % P != 0 */                      \
     X(KV_RULE, "kv_rule")                         /* neither Hkv % P nor P % Hkv is 0 */ \
+    X(FFN_NOT_DIVISIBLE, "ffn_not_divisible")     /* split_gather: ffn % P != 0 */       \
     X(WORLD, "world")                             /* P or the product does not divide or match the world */ \
     X(SEQ, "seq")                                 /* a fixed S that P does not divide */ \
     X(MEMORY, "memory")                           /* does not fit */                     \

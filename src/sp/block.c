@@ -1,7 +1,8 @@
 /* sp/block.c -- a transformer block: norms, projections, RoPE and MLP around an exec.
  *
  * What a forward keeps of each of R rows: x' (hidden), 1/rms of both norms, gate and up (2 ffn), q and k before their norms where there are
- * such. Normalised rows are made again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept.
+ * such. Under split_gather R is S/P for x' and the norms, S for the rest, of which a rank has 1/P of the columns. Normalised rows are made
+ * again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept.
  *
  * FLOPs of a row: 2 * (weights of the block) forward, twice that backward; everything else but attention is passes over memory.
  */
@@ -11,20 +12,24 @@
 #include "base/range.h"
 #include "kernels/gemm.h"
 #include "kernels/nn.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct block {
-    struct block_shape shape;
-    int64_t rows;
+    struct block_shape shape; /* of this rank's pieces */
+    int ways;
+    struct comm *group;       /* that rows are gathered from; not used where ways is 1 */
+    int64_t batch, rows, all; /* all = rows * ways: what meets weights and attention */
     struct dev *dev;
     int64_t bytes;
-    void *h;       /* [rows][hidden] normalised rows */
-    void *d_h;     /* [rows][hidden] their gradient */
-    void *a;       /* [rows][ffn] silu(gate) * up; then its gradient */
-    void *act;     /* [rows][ffn] the same once more, for the gradient of down */
-    float *rstd;   /* [rows * heads] of norms that nobody asks for again */
+    void *h;     /* [all][hidden] normalised rows */
+    void *part;  /* [rows][hidden] this rank's of them, then of their gradient; where ways is 1 that is `h` */
+    void *d_h;   /* [all][hidden] their gradient; before, dy of all ranks; in forward what is to be summed over them */
+    void *a;     /* [all][ffn] silu(gate) * up; then its gradient */
+    void *act;   /* [all][ffn] the same once more, for the gradient of down */
+    float *rstd; /* [rows] of norms that nobody asks for again */
     void *scratch; /* of products and norms, one after the other */
     size_t scratch_bytes;
 };
@@ -34,9 +39,9 @@ struct block_kept {
     int64_t bytes;
     void *x2;               /* [rows][hidden] between attention and MLP */
     float *rstd, *rstd2;    /* [rows] */
-    void *gate, *up;        /* [rows][ffn] */
+    void *gate, *up;        /* [all][ffn] */
     void *q, *k;            /* before their norms; NULL without */
-    float *q_rstd, *k_rstd; /* [rows * heads], [rows * kv_heads] */
+    float *q_rstd, *k_rstd; /* [all * heads], [all * kv_heads] */
 };
 
 bool block_tensor_shape(const struct block_shape *s, enum block_tensor tensor, int64_t *rows, int64_t *cols)
@@ -72,6 +77,39 @@ const char *block_tensor_name(enum block_tensor tensor)
     static const char *const names[] = {BLOCK_TENSOR_LIST(TEXT)};
 #undef TEXT
     return names[tensor];
+}
+
+/* ---- pieces ---- */
+
+int block_ways(enum plan_method method, int sp)
+{
+    return method == PLAN_METHOD_SPLIT_GATHER ? sp : 1;
+}
+
+struct block_shape block_shape_cut(const struct block_shape *whole, int ways)
+{
+    struct block_shape shape = *whole;
+    shape.heads /= ways;
+    shape.kv_heads = model_kv_local(whole->kv_heads, ways);
+    shape.ffn /= ways;
+    return shape;
+}
+
+struct block_cut block_cut_of(const struct block_shape *whole, int ways, enum block_tensor tensor)
+{
+    enum { ROWS, COLUMNS };
+    int kv = ways / model_kv_copies(whole->kv_heads, ways);
+    const struct {
+        int dim, parts;
+    } table[BLOCK_TENSORS] = {
+        [BLOCK_NORM] = {COLUMNS, 1},    [BLOCK_Q] = {ROWS, ways},         [BLOCK_K] = {ROWS, kv},
+        [BLOCK_V] = {ROWS, kv},         [BLOCK_Q_BIAS] = {COLUMNS, ways}, [BLOCK_K_BIAS] = {COLUMNS, kv},
+        [BLOCK_V_BIAS] = {COLUMNS, kv}, [BLOCK_Q_NORM] = {COLUMNS, 1},    [BLOCK_K_NORM] = {COLUMNS, 1},
+        [BLOCK_O] = {COLUMNS, ways},    [BLOCK_MLP_NORM] = {COLUMNS, 1},  [BLOCK_GATE] = {ROWS, ways},
+        [BLOCK_UP] = {ROWS, ways},      [BLOCK_DOWN] = {COLUMNS, ways},
+    };
+    int parts = table[tensor].parts;
+    return (struct block_cut){.dim = table[tensor].dim, .parts = parts, .copies = ways / parts};
 }
 
 /* ---- life ---- */
@@ -112,25 +150,42 @@ static enum status scratch_alloc(struct block *block)
     const struct block_shape *s = &block->shape;
     enum dev_kind kind = dev_kind_of(block->dev);
     int threads = dev_threads(block->dev);
-    block->scratch_bytes = product_bytes(s, block->rows, kind);
+    int64_t elem = dtype_bytes(s->dtype);
+    block->scratch_bytes = product_bytes(s, block->all, kind);
+    if (block->ways > 1) /* of a sum over ranks, a sequence at a time */
+        block->scratch_bytes = most(block->scratch_bytes, (size_t)(block->all / block->batch * s->hidden * elem));
     block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->rows, s->hidden, threads));
     block->scratch_bytes =
-        most(block->scratch_bytes, nn_norm_scratch(kind, block->rows * s->heads, s->head_dim, threads));
-    int64_t elem = dtype_bytes(s->dtype);
-    TRY(room(block->dev, block->rows * s->hidden, elem, "normalised rows", &block->bytes, &block->h));
-    TRY(room(block->dev, block->rows * s->hidden, elem, "their gradient", &block->bytes, &block->d_h));
-    TRY(room(block->dev, block->rows * s->ffn, elem, "the MLP's activations", &block->bytes, &block->a));
-    TRY(room(block->dev, block->rows * s->ffn, elem, "their gradient", &block->bytes, &block->act));
-    TRY(room(block->dev, block->rows * s->heads, 4, "statistics of norms", &block->bytes, &block->rstd));
+        most(block->scratch_bytes, nn_norm_scratch(kind, block->all * s->heads, s->head_dim, threads));
+    TRY(room(block->dev, block->all * s->hidden, elem, "normalised rows", &block->bytes, &block->h));
+    block->part = block->h;
+    if (block->ways > 1)
+        TRY(room(block->dev, block->rows * s->hidden, elem, "this rank's rows", &block->bytes, &block->part));
+    TRY(room(block->dev, block->all * s->hidden, elem, "their gradient", &block->bytes, &block->d_h));
+    TRY(room(block->dev, block->all * s->ffn, elem, "the MLP's activations", &block->bytes, &block->a));
+    TRY(room(block->dev, block->all * s->ffn, elem, "their gradient", &block->bytes, &block->act));
+    TRY(room(block->dev, block->rows, 4, "statistics of norms", &block->bytes, &block->rstd));
     return room(block->dev, (int64_t)block->scratch_bytes, 1, "workspace of a block", &block->bytes, &block->scratch);
 }
 
-enum status block_create(const struct block_shape *shape, int64_t rows, struct dev *dev, struct block **out)
+enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
+                         struct dev *dev, struct block **out)
 {
     struct block *block = NULL;
+    int ways = parallel->group != NULL ? block_ways(parallel->method, comm_size(parallel->group)) : 1;
+    struct verdict heads = model_sp_heads(shape->heads, shape->kv_heads, ways, 0);
+    if (!verdict_ok(&heads))
+        return FAIL(STATUS_USAGE, "a block cut %d ways: %s", ways, heads.why);
+    if (shape->ffn % ways != 0 || rows % parallel->batch != 0)
+        return FAIL(STATUS_USAGE, "a block cut %d ways: ffn %lld, %lld rows of %lld sequences", ways,
+                    (long long)shape->ffn, (long long)rows, (long long)parallel->batch);
     TRY(mem_alloc(sizeof *block, "a block", (void **)&block));
-    block->shape = *shape;
+    block->shape = block_shape_cut(shape, ways);
+    block->ways = ways;
+    block->group = parallel->group;
+    block->batch = parallel->batch;
     block->rows = rows;
+    block->all = rows * ways;
     block->dev = dev;
     enum status status = scratch_alloc(block);
     if (status != STATUS_OK) {
@@ -145,6 +200,8 @@ void block_destroy(struct block *block)
 {
     if (block == NULL)
         return;
+    if (block->part != block->h)
+        dev_free(block->dev, block->part);
     dev_free(block->dev, block->h);
     dev_free(block->dev, block->d_h);
     dev_free(block->dev, block->a);
@@ -157,18 +214,18 @@ void block_destroy(struct block *block)
 static enum status kept_alloc(const struct block *block, struct block_kept *kept)
 {
     const struct block_shape *s = &block->shape;
-    int64_t rows = block->rows, elem = dtype_bytes(s->dtype);
+    int64_t rows = block->rows, all = block->all, elem = dtype_bytes(s->dtype);
     TRY(room(kept->dev, rows * s->hidden, elem, "rows between attention and MLP", &kept->bytes, &kept->x2));
     TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd));
     TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd2));
-    TRY(room(kept->dev, rows * s->ffn, elem, "the MLP's gate", &kept->bytes, &kept->gate));
-    TRY(room(kept->dev, rows * s->ffn, elem, "the MLP's up", &kept->bytes, &kept->up));
+    TRY(room(kept->dev, all * s->ffn, elem, "the MLP's gate", &kept->bytes, &kept->gate));
+    TRY(room(kept->dev, all * s->ffn, elem, "the MLP's up", &kept->bytes, &kept->up));
     if (!s->qk_norm)
         return STATUS_OK;
-    TRY(room(kept->dev, rows * s->heads * s->head_dim, elem, "q before its norm", &kept->bytes, &kept->q));
-    TRY(room(kept->dev, rows * s->kv_heads * s->head_dim, elem, "k before its norm", &kept->bytes, &kept->k));
-    TRY(room(kept->dev, rows * s->heads, 4, "statistics of norms", &kept->bytes, &kept->q_rstd));
-    return room(kept->dev, rows * s->kv_heads, 4, "statistics of norms", &kept->bytes, &kept->k_rstd);
+    TRY(room(kept->dev, all * s->heads * s->head_dim, elem, "q before its norm", &kept->bytes, &kept->q));
+    TRY(room(kept->dev, all * s->kv_heads * s->head_dim, elem, "k before its norm", &kept->bytes, &kept->k));
+    TRY(room(kept->dev, all * s->heads, 4, "statistics of norms", &kept->bytes, &kept->q_rstd));
+    return room(kept->dev, all * s->kv_heads, 4, "statistics of norms", &kept->bytes, &kept->k_rstd);
 }
 
 enum status block_keep(struct block *block, struct block_kept **out)
@@ -206,13 +263,73 @@ int64_t block_kept_bytes(const struct block_kept *kept)
     return kept->bytes;
 }
 
+int64_t block_rows_all(const struct block *block)
+{
+    return block->all;
+}
+
+/* ---- rows of other ranks: a sequence at a time, so that each is in order ---- */
+
+/* Nothing where ways is 1: then there is one buffer of rows, whatever its name. */
+static enum status gather(const struct block *block, const void *mine, int64_t row_bytes, void *all,
+                          struct dev_queue *queue)
+{
+    int64_t bytes = block->rows / block->batch * row_bytes;
+    for (int64_t b = 0; b < block->batch && block->ways > 1; b++)
+        TRY(comm_allgather(block->group, (const char *)mine + b * bytes, (char *)all + b * bytes * block->ways,
+                           (size_t)bytes, queue));
+    return STATUS_OK;
+}
+
+/* mine: the sum of what all ranks have for it. */
+static enum status scatter(const struct block *block, const void *all, void *mine, struct dev_queue *queue)
+{
+    int64_t elems = block->rows / block->batch * block->shape.hidden, bytes = elems * dtype_bytes(block->shape.dtype);
+    for (int64_t b = 0; b < block->batch && block->ways > 1; b++)
+        TRY(comm_reduce_scatter(block->group, (const char *)all + b * bytes * block->ways, (char *)mine + b * bytes,
+                                elems, block->shape.dtype, block->scratch, queue));
+    return STATUS_OK;
+}
+
+enum status block_gather_positions(struct block *block, const int32_t *mine, int32_t *all, struct dev_queue *queue)
+{
+    return block->ways > 1 ? gather(block, mine, sizeof *mine, all, queue)
+                           : dev_copy(queue, all, mine, (size_t)block->rows * sizeof *mine);
+}
+
+/* block->h: all ranks' rows, normalised. */
+static enum status normalise(const struct block *block, const void *x, const void *weight, float *rstd,
+                             struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, x, weight, s->eps, block->part, rstd, queue));
+    return gather(block, block->part, s->hidden * dtype_bytes(s->dtype), block->h, queue);
+}
+
+/* dy of all ranks; lives until d_h is written. */
+static enum status gather_dy(const struct block *block, const void *dy, struct dev_queue *queue, const void **all)
+{
+    *all = block->ways > 1 ? block->d_h : dy;
+    return gather(block, dy, block->shape.hidden * dtype_bytes(block->shape.dtype), block->d_h, queue);
+}
+
+/* d_h, through the norm, onto dx. */
+static enum status normalise_back(const struct block *block, const void *x, const void *weight, const float *rstd,
+                                  void *dx, float *grad, struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    TRY(scatter(block, block->d_h, block->part, queue));
+    return nn_norm_backward(block->rows, s->hidden, s->dtype, x, weight, rstd,
+                            block->ways > 1 ? block->part : block->d_h, true, dx, grad, block->scratch, queue);
+}
+
 /* ---- products: y = x W^T, dx (+)= dy W, dW += dy^T x ---- */
 
 static enum status project(const struct block *block, const void *x, const void *weight, int64_t out, int64_t in,
                            void *y, struct dev_queue *queue)
 {
     struct gemm_shape shape = {
-        .m = block->rows, .n = out, .k = in, .dtype = block->shape.dtype, .trans_b = true, .narrow = true};
+        .m = block->all, .n = out, .k = in, .dtype = block->shape.dtype, .trans_b = true, .narrow = true};
     return gemm_run(dev_kind_of(block->dev), &shape, x, weight, y, block->scratch, queue);
 }
 
@@ -220,7 +337,7 @@ static enum status to_rows(const struct block *block, const void *dy, const void
                            bool add, void *dx, struct dev_queue *queue)
 {
     struct gemm_shape shape = {
-        .m = block->rows, .n = in, .k = out, .dtype = block->shape.dtype, .add = add, .narrow = true};
+        .m = block->all, .n = in, .k = out, .dtype = block->shape.dtype, .add = add, .narrow = true};
     return gemm_run(dev_kind_of(block->dev), &shape, dy, weight, dx, block->scratch, queue);
 }
 
@@ -228,8 +345,17 @@ static enum status to_weight(const struct block *block, const void *dy, const vo
                              float *dw, struct dev_queue *queue)
 {
     struct gemm_shape shape = {
-        .m = out, .n = in, .k = block->rows, .dtype = block->shape.dtype, .trans_a = true, .add = true};
+        .m = out, .n = in, .k = block->all, .dtype = block->shape.dtype, .trans_a = true, .add = true};
     return gemm_run(dev_kind_of(block->dev), &shape, dy, x, dw, block->scratch, queue);
+}
+
+/* The same of weights whose columns are cut: y [rows][out], summed over ranks. */
+static enum status project_down(const struct block *block, const void *x, const void *weight, int64_t in, void *y,
+                                struct dev_queue *queue)
+{
+    void *sum = block->ways > 1 ? block->d_h : y;
+    TRY(project(block, x, weight, block->shape.hidden, in, sum, queue));
+    return scatter(block, sum, y, queue);
 }
 
 /* ---- attention ---- */
@@ -264,11 +390,11 @@ static enum status head_tensor_make(const struct block *block, const struct bloc
     void *made = head->before != NULL ? head->before : head->to;
     TRY(project(block, block->h, weights->of[head->weight], width, s->hidden, made, queue));
     if (s->qkv_bias)
-        TRY(nn_bias(block->rows, width, s->dtype, made, weights->of[head->bias], queue));
+        TRY(nn_bias(block->all, width, s->dtype, made, weights->of[head->bias], queue));
     if (head->before != NULL)
-        TRY(nn_norm_forward(block->rows * head->heads, s->head_dim, s->dtype, made, weights->of[head->norm], s->eps,
+        TRY(nn_norm_forward(block->all * head->heads, s->head_dim, s->dtype, made, weights->of[head->norm], s->eps,
                             head->to, head->rstd, queue));
-    return head->turned ? nn_rope(block->rows, head->heads, s->head_dim, s->dtype, head->to, rope->positions,
+    return head->turned ? nn_rope(block->all, head->heads, s->head_dim, s->dtype, head->to, rope->positions,
                                   rope->inv_freq, false, queue)
                         : STATUS_OK;
 }
@@ -281,13 +407,13 @@ static enum status head_tensor_back(const struct block *block, const struct bloc
     const struct block_shape *s = &block->shape;
     int64_t width = (int64_t)head->heads * s->head_dim;
     if (head->turned)
-        TRY(nn_rope(block->rows, head->heads, s->head_dim, s->dtype, head->grad, rope->positions, rope->inv_freq, true,
+        TRY(nn_rope(block->all, head->heads, s->head_dim, s->dtype, head->grad, rope->positions, rope->inv_freq, true,
                     queue));
     if (head->before != NULL)
-        TRY(nn_norm_backward(block->rows * head->heads, s->head_dim, s->dtype, head->before, weights->of[head->norm],
+        TRY(nn_norm_backward(block->all * head->heads, s->head_dim, s->dtype, head->before, weights->of[head->norm],
                              head->rstd, head->grad, false, head->grad, grads->of[head->norm], block->scratch, queue));
     if (s->qkv_bias)
-        TRY(nn_bias_backward(block->rows, width, s->dtype, head->grad, grads->of[head->bias], queue));
+        TRY(nn_bias_backward(block->all, width, s->dtype, head->grad, grads->of[head->bias], queue));
     TRY(to_weight(block, head->grad, block->h, width, s->hidden, grads->of[head->weight], queue));
     return to_rows(block, head->grad, weights->of[head->weight], width, s->hidden, add, block->d_h, queue);
 }
@@ -298,14 +424,13 @@ static enum status attention_forward(struct block *block, const struct block_wei
 {
     const struct block_shape *s = &block->shape;
     struct head_tensor heads[3];
-    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, x, weights->of[BLOCK_NORM], s->eps, block->h, kept->rstd,
-                        queue));
+    TRY(normalise(block, x, weights->of[BLOCK_NORM], kept->rstd, queue));
     head_tensors(block, kept, exec, heads);
     for (int i = 0; i < 3; i++)
         TRY(head_tensor_make(block, weights, rope, &heads[i], queue));
     TRY(exec_forward(exec, queue));
-    TRY(project(block, exec_tensors(exec)->o, weights->of[BLOCK_O], s->hidden, (int64_t)s->heads * s->head_dim,
-                kept->x2, queue));
+    TRY(project_down(block, exec_tensors(exec)->o, weights->of[BLOCK_O], (int64_t)s->heads * s->head_dim, kept->x2,
+                     queue));
     return nn_add(block->rows * s->hidden, s->dtype, kept->x2, x, queue);
 }
 
@@ -318,16 +443,16 @@ static enum status attention_backward(struct block *block, const struct block_we
     const struct exec_tensors *t = exec_tensors(exec);
     int64_t width = (int64_t)s->heads * s->head_dim;
     struct head_tensor heads[3];
-    TRY(to_weight(block, dy, t->o, s->hidden, width, grads->of[BLOCK_O], queue));
-    TRY(to_rows(block, dy, weights->of[BLOCK_O], s->hidden, width, false, t->d_o, queue));
+    const void *all;
+    TRY(gather_dy(block, dy, queue, &all));
+    TRY(to_weight(block, all, t->o, s->hidden, width, grads->of[BLOCK_O], queue));
+    TRY(to_rows(block, all, weights->of[BLOCK_O], s->hidden, width, false, t->d_o, queue));
     TRY(exec_backward(exec, queue));
-    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, x, weights->of[BLOCK_NORM], s->eps, block->h, block->rstd,
-                        queue));
+    TRY(normalise(block, x, weights->of[BLOCK_NORM], block->rstd, queue));
     head_tensors(block, kept, exec, heads);
     for (int i = 0; i < 3; i++)
         TRY(head_tensor_back(block, weights, grads, rope, &heads[i], i > 0, queue));
-    return nn_norm_backward(block->rows, s->hidden, s->dtype, x, weights->of[BLOCK_NORM], kept->rstd, block->d_h, true,
-                            dy, grads->of[BLOCK_NORM], block->scratch, queue);
+    return normalise_back(block, x, weights->of[BLOCK_NORM], kept->rstd, dy, grads->of[BLOCK_NORM], queue);
 }
 
 /* ---- MLP ---- */
@@ -336,12 +461,11 @@ static enum status mlp_forward(struct block *block, const struct block_weights *
                                void *y, struct dev_queue *queue)
 {
     const struct block_shape *s = &block->shape;
-    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, kept->x2, weights->of[BLOCK_MLP_NORM], s->eps, block->h,
-                        kept->rstd2, queue));
+    TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, queue));
     TRY(project(block, block->h, weights->of[BLOCK_GATE], s->ffn, s->hidden, kept->gate, queue));
     TRY(project(block, block->h, weights->of[BLOCK_UP], s->ffn, s->hidden, kept->up, queue));
-    TRY(nn_swiglu_forward(block->rows * s->ffn, s->dtype, kept->gate, kept->up, block->act, queue));
-    TRY(project(block, block->act, weights->of[BLOCK_DOWN], s->hidden, s->ffn, y, queue));
+    TRY(nn_swiglu_forward(block->all * s->ffn, s->dtype, kept->gate, kept->up, block->act, queue));
+    TRY(project_down(block, block->act, weights->of[BLOCK_DOWN], s->ffn, y, queue));
     return nn_add(block->rows * s->hidden, s->dtype, y, kept->x2, queue);
 }
 
@@ -351,19 +475,20 @@ static enum status mlp_backward(struct block *block, const struct block_weights 
                                 struct dev_queue *queue)
 {
     const struct block_shape *s = &block->shape;
-    int64_t n = block->rows * s->ffn;
+    int64_t n = block->all * s->ffn;
+    const void *all;
+    TRY(gather_dy(block, dy, queue, &all));
     TRY(nn_swiglu_forward(n, s->dtype, kept->gate, kept->up, block->act, queue));
-    TRY(to_weight(block, dy, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
-    TRY(to_rows(block, dy, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->a, queue));
+    TRY(to_weight(block, all, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
+    TRY(to_rows(block, all, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->a, queue));
     TRY(nn_swiglu_backward(n, s->dtype, kept->gate, kept->up, block->a, kept->gate, kept->up, queue));
-    TRY(nn_norm_forward(block->rows, s->hidden, s->dtype, kept->x2, weights->of[BLOCK_MLP_NORM], s->eps, block->h,
-                        block->rstd, queue));
+    TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], block->rstd, queue));
     TRY(to_weight(block, kept->gate, block->h, s->ffn, s->hidden, grads->of[BLOCK_GATE], queue));
     TRY(to_weight(block, kept->up, block->h, s->ffn, s->hidden, grads->of[BLOCK_UP], queue));
     TRY(to_rows(block, kept->gate, weights->of[BLOCK_GATE], s->ffn, s->hidden, false, block->d_h, queue));
     TRY(to_rows(block, kept->up, weights->of[BLOCK_UP], s->ffn, s->hidden, true, block->d_h, queue));
-    return nn_norm_backward(block->rows, s->hidden, s->dtype, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2,
-                            block->d_h, true, dy, grads->of[BLOCK_MLP_NORM], block->scratch, queue);
+    return normalise_back(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, dy, grads->of[BLOCK_MLP_NORM],
+                          queue);
 }
 
 enum status block_forward(struct block *block, const struct block_weights *weights, const struct block_rope *rope,

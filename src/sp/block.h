@@ -7,10 +7,18 @@
  * attention with its exchanges. Weights [out][in] as HuggingFace stores them, of the storage dtype; gradients of weights fp32, added
  * to what is there. A block holds no weights: those of any layer are given to each call.
  *
+ * Under method split_gather weights are cut too, one piece for each rank of the group, and rows are gathered where they meet them:
+ *
+ *   [S/P] norm -> all-gather -> [S] q k v | gate up (my heads, my columns) -> attention | silu -> o | down -> reduce-scatter -> [S/P] +
+ *
+ * Sums of the reduce-scatter are fp32 in rank order. Backward is the mirror image: dy is gathered, d of the normalised rows summed and
+ * scattered; normalised rows are gathered once more instead of kept. What a rank has of a weight: block_cut_of. A gradient is of this rank's
+ * tokens (norms) or heads (norms of q and k, kv heads that several ranks have): ranks with the same piece have to add theirs up.
+ *
  * Backward needs what the forward of the same layer left: in `kept`, and in the exec. With one kept and one exec for all layers
  * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not.
  *
- *     TRY(block_create(&shape, rows, dev, &block)); TRY(block_keep(block, &kept));
+ *     TRY(block_create(&shape, &parallel, rows, dev, &block)); TRY(block_keep(block, &kept));
  *     TRY(block_forward(block, &weights, positions, exec, kept, x, y, queue));
  *     TRY(block_backward(block, &weights, &grads, positions, exec, kept, x, dy, queue));   // dy becomes dx
  */
@@ -19,8 +27,9 @@
 
 #include "base/dev.h"
 #include "base/dtype.h"
-#include "model/model.h"
+#include "comm/comm.h"
 #include "sp/exec.h"
+#include "sp/plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,6 +65,18 @@ struct block_shape {
 bool block_tensor_shape(const struct block_shape *shape, enum block_tensor tensor, int64_t *rows, int64_t *cols);
 const char *block_tensor_name(enum block_tensor tensor); /* "mlp.up_proj.weight" */
 
+/* Ranks of an sp group among which a layer's weights are cut: 1 where each rank has them whole. */
+int block_ways(enum plan_method method, int sp);
+/* What one of them has: its heads, kv heads and columns of the MLP. */
+struct block_shape block_shape_cut(const struct block_shape *whole, int ways);
+/* How a whole tensor is cut: `parts` equal pieces along one dimension, each on `copies` neighbouring ranks; rank r has piece
+ * r / copies. parts * copies = ways. */
+struct block_cut {
+    int dim; /* 0: rows, 1: columns */
+    int parts, copies;
+};
+struct block_cut block_cut_of(const struct block_shape *whole, int ways, enum block_tensor tensor);
+
 struct block_weights {
     const void *of[BLOCK_TENSORS]; /* NULL where there is none */
 };
@@ -66,7 +87,16 @@ struct block_grads {
 struct block;      /* scratch for calls of at most `rows` tokens */
 struct block_kept; /* what a backward needs of its forward */
 
-enum status block_create(const struct block_shape *shape, int64_t rows, struct dev *dev, struct block **out);
+/* How the ranks of a group share it. */
+struct block_parallel {
+    enum plan_method method;
+    struct comm *group; /* borrowed; may be NULL where weights are whole */
+    int64_t batch;      /* sequences in the rows; each is cut among the ranks */
+};
+
+/* shape: of whole weights. */
+enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
+                         struct dev *dev, struct block **out);
 void block_destroy(struct block *block);
 enum status block_keep(struct block *block,
                        struct block_kept **out); /* belongs to the block's device; destroyed before it */
@@ -74,7 +104,13 @@ void block_kept_destroy(struct block_kept *kept);
 int64_t block_bytes(const struct block *block); /* scratch */
 int64_t block_kept_bytes(const struct block_kept *kept);
 
-/* positions [rows] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y may not be x. exec's problem has `rows` tokens a rank. */
+/* Rows that attention sees here: `rows`, or those of the whole group. */
+int64_t block_rows_all(const struct block *block);
+/* all [block_rows_all] from each rank's mine [rows]. Collective over the group where rows are gathered. */
+enum status block_gather_positions(struct block *block, const int32_t *mine, int32_t *all, struct dev_queue *queue);
+
+/* positions [block_rows_all] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y may not be x. exec's problem has `rows` tokens a
+ * rank. */
 struct block_rope {
     const int32_t *positions;
     const float *inv_freq;

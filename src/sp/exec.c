@@ -8,12 +8,10 @@
 extern const struct method method_ulysses;
 extern const struct method method_ring;
 extern const struct method method_ulysses_ring;
+extern const struct method method_split_gather;
 
 static const struct method *const methods[] = {
-    &method_ulysses,
-    &method_ring,
-    &method_ulysses_ring,
-    NULL,
+    &method_ulysses, &method_ring, &method_ulysses_ring, &method_split_gather, NULL,
 };
 
 static const struct method *method_find(enum plan_method method)

@@ -5,7 +5,8 @@
  * do in, attention backward, dq out; dk and dv out once complete. Softmax statistics are kept from forward.
  *
  * Under method ring nothing is exchanged: keys and values go round the group while it computes (sp/ring.h). Under ulysses+ring the ranks
- * that share a place of the ring exchange, and the attention between is a ring's. Which tokens a rank has: exec_tensors.
+ * that share a place of the ring exchange, and the attention between is a ring's. Which tokens a rank has: exec_tensors. Under split_gather
+ * nothing moves at all: rows were gathered before (sp/block.h), and what is called the sequence side is this rank's heads of all tokens.
  *
  *     TRY(exec_create(&problem, &plan, group, dev, &exec));
  *     const struct exec_tensors *t = exec_tensors(exec);   // fill t->q, t->k, t->v, t->d_o
@@ -21,7 +22,8 @@
 
 struct exec;
 
-/* Sequence side of this rank, contiguous: q, o, d_o, dq [B][S/P][heads][D]; k, v, dk, dv [B][S/P][kv_heads][D]. */
+/* Sequence side of this rank, contiguous: q, o, d_o, dq [B][S/P][heads][D]; k, v, dk, dv [B][S/P][kv_heads][D]. Of split_gather
+ * [B][S] instead, and heads / P and its kv heads. */
 struct exec_tensors {
     int64_t seq_local, seq; /* padded */
     struct shard shard;     /* which tokens of each row these are */

@@ -1,4 +1,4 @@
-/* sp/exec_layer.c -- methods ulysses, ring and ulysses+ring: buffers of both sides, one kernel call prepared per chunk, the ring. */
+/* sp/exec_layer.c -- every method's layer: buffers of both sides, one kernel call prepared per chunk, the ring. */
 #include "sp/exec_state.h"
 
 #include "base/mem.h"
@@ -201,6 +201,8 @@ static enum status prepare(struct exec *exec)
     exec->head_rank = exec->rank % exec->head_ranks;
     exec->heads = problem->heads / exec->head_ranks;
     exec->kv_heads = model_kv_local(problem->kv_heads, exec->head_ranks);
+    exec->head_first = exec->head_rank * exec->heads;
+    exec->kv_first = exchange_first_head(problem->kv_heads, exec->head_ranks, exec->head_rank);
     exec->shared = exec_chunk_shared(problem, &exec->plan, exec->head_rank);
     exec->tensors.seq = shard_padded(problem, &exec->plan);
     exec->tensors.seq_local = shard_local(problem, &exec->plan);
@@ -209,6 +211,33 @@ static enum status prepare(struct exec *exec)
     TRY(docs_make(exec));
     TRY(steps_create(exec));
     return queues_create(exec);
+}
+
+/* Method split_gather: whole sequences meet this rank's heads (sp/block.h gathers them), so the problem and the plan become those of a
+ * rank alone. Padding is for it a part of the sequence, and a document of its own where a mask would see it. */
+static enum status prepare_split_gather(struct exec *exec)
+{
+    struct problem *problem = &exec->problem;
+    int64_t padded = shard_padded(problem, &exec->plan), padding = padded - problem->seq;
+    int heads = problem->heads / exec->sp, kv_first = model_kv_first(problem->kv_heads, exec->sp, exec->rank);
+    problem->heads = heads;
+    problem->kv_heads = model_kv_local(problem->kv_heads, exec->sp);
+    if (padding > 0 && problem->docs == 0 && !problem->causal)
+        problem->doc_len[problem->docs++] = problem->seq;
+    if (padding > 0 && problem->docs == PROBLEM_MAX_DOCS)
+        return FAIL(STATUS_UNSUPPORTED, "%d documents and padding of %lld tokens: at most %d documents then",
+                    problem->docs, (long long)padding, PROBLEM_MAX_DOCS - 1);
+    if (padding > 0 && problem->docs > 0)
+        problem->doc_len[problem->docs++] = padding;
+    problem->seq = padded;
+    problem->world = 1;
+    exec->plan.sp = exec->plan.dp_shard = exec->plan.dp_replicate = 1;
+    exec->sp = 1;
+    exec->rank = 0;
+    TRY(prepare(exec));
+    exec->head_first = comm_rank(exec->group) * heads;
+    exec->kv_first = kv_first;
+    return STATUS_OK;
 }
 
 /* Ranks that share a place are neighbours: their exchange moves more at once than the ring does. */
@@ -291,18 +320,19 @@ static struct exec_middle middle(const struct exec *exec)
         .o = exec->o,
         .heads = exec->heads,
         .kv_heads = exec->kv_heads,
-        .head_first = exec->head_rank * exec->heads,
-        .kv_first = exchange_first_head(exec->problem.kv_heads, exec->head_ranks, exec->head_rank),
+        .head_first = exec->head_first,
+        .kv_first = exec->kv_first,
     };
     shard_get(PLAN_METHOD_RING, 1, exec->tensors.seq, exec->places, exec->place, &out.shard);
     return out;
 }
 
-#define LAYER(method_)                                                                                                 \
+#define LAYER(method_, prepare_)                                                                                       \
     {                                                                                                                  \
-        .method = method_, .prepare = prepare, .build = build, .destroy = destroy, .run = exec_run,                    \
+        .method = method_, .prepare = prepare_, .build = build, .destroy = destroy, .run = exec_run,                   \
         .times = exec_run_times, .middle = middle                                                                      \
     }
-const struct method method_ulysses = LAYER(PLAN_METHOD_ULYSSES);
-const struct method method_ring = LAYER(PLAN_METHOD_RING);
-const struct method method_ulysses_ring = LAYER(PLAN_METHOD_ULYSSES_RING);
+const struct method method_ulysses = LAYER(PLAN_METHOD_ULYSSES, prepare);
+const struct method method_ring = LAYER(PLAN_METHOD_RING, prepare);
+const struct method method_ulysses_ring = LAYER(PLAN_METHOD_ULYSSES_RING, prepare);
+const struct method method_split_gather = LAYER(PLAN_METHOD_SPLIT_GATHER, prepare_split_gather);

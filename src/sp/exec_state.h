@@ -67,6 +67,7 @@ struct exec {
     struct comm *head_group, *ring_group; /* of the ranks that share the place, and of those with the same heads */
     bool groups_owned;                    /* both; else one is `group` and the other is not there */
     int heads, kv_heads; /* local */
+    int head_first, kv_first; /* of all */
     int64_t tokens;      /* of a row on the head side */
     int dim, dim_v;
     int elem_bytes;

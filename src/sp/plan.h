@@ -2,7 +2,8 @@
  *
  * plan_check says yes or which rule forbids it; plan_enumerate visits every plan of a space with its verdict. Text form:
  * "ulysses sp=4 dp_shard=2 dp_replicate=1 tp=1 packed cpu chunks=1 zero=3 mb=1 acc=1 ckpt=full offload=none loss=plain mlp=plain".
- * "ring=2" stands behind sp in a plan of ulysses+ring. Where keys and values go round a ring alone the exchange is "sendrecv".
+ * "ring=2" stands behind sp in a plan of ulysses+ring. Where keys and values go round a ring alone the exchange is "sendrecv", under
+ * split_gather it is "allgather".
  *
  * sp groups are consecutive ranks; order[] maps ranks to devices, each once, when that is not the identity.
  */
@@ -34,6 +35,7 @@ enum plan_loss { PLAN_LOSS_LIST(PLAN_ENUM_LOSS) PLAN_LOSS_COUNT };
 enum plan_mlp { PLAN_MLP_LIST(PLAN_ENUM_MLP) PLAN_MLP_COUNT };
 
 #define PLAN_RING_EXCHANGE "sendrecv" /* what method ring moves data by: not one of exchanges[], nothing changes its layout */
+#define PLAN_GATHER_EXCHANGE "allgather" /* and split_gather: rows are gathered, and their sums scattered */
 enum { PLAN_NAME = 32, PLAN_ORDER_MAX = 256, PLAN_TEXT = 320, PLAN_LIST_MAX = 64 };
 
 struct plan {
@@ -42,7 +44,7 @@ struct plan {
     int ring;                           /* ulysses+ring alone: ranks that pass keys and values round; sp / ring share heads */
     int order_n;                        /* 0: rank r on device r */
     int16_t order[PLAN_ORDER_MAX];
-    char exchange[PLAN_NAME];  /* a name from exchanges[], of ring PLAN_RING_EXCHANGE */
+    char exchange[PLAN_NAME];  /* a name from exchanges[]; of ring PLAN_RING_EXCHANGE, of split_gather PLAN_GATHER_EXCHANGE */
     char attention[PLAN_NAME]; /* a name from attentions[], or a target's class when nothing stands in for it here */
     int chunks;                /* head groups per rank whose exchange and attention alternate; 1 = no chunking */
     int zero_stage;            /* 0..3 */

@@ -67,6 +67,38 @@ static struct verdict length_check(const struct problem *problem, const struct p
     return no;
 }
 
+/* A size that suits heads and ffn, if it is nearer than what was found. */
+static void ffn_nearest(const struct problem *problem, int candidate, int sp, int64_t nearest[2])
+{
+    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, candidate, problem->world);
+    if (!verdict_ok(&heads) || problem->ffn % candidate != 0)
+        return;
+    if (candidate < sp && candidate > nearest[0])
+        nearest[0] = candidate;
+    if (candidate > sp && (nearest[1] == 0 || candidate < nearest[1]))
+        nearest[1] = candidate;
+}
+
+/* split_gather cuts the columns of the MLP as it cuts heads. */
+static struct verdict ffn_check(const struct problem *problem, const struct plan *plan)
+{
+    int64_t over = problem->ffn % plan->sp, nearest[2] = {0};
+    if (plan->method != PLAN_METHOD_SPLIT_GATHER || over == 0)
+        return VERDICT_YES;
+    for (int d = 1; d <= problem->heads / d; d++) {
+        if (problem->heads % d != 0)
+            continue;
+        ffn_nearest(problem, d, plan->sp, nearest);
+        ffn_nearest(problem, problem->heads / d, plan->sp, nearest);
+    }
+    struct verdict no = verdict_no(
+        RULE_FFN_NOT_DIVISIBLE, "%lld columns of the MLP over %d ranks leave %lld over; sp %lld would work",
+        (long long)problem->ffn, plan->sp, (long long)over, (long long)(nearest[0] > 0 ? nearest[0] : nearest[1]));
+    no.nearest[0] = nearest[0];
+    no.nearest[1] = nearest[1];
+    return no;
+}
+
 struct verdict plan_check_sp(const struct problem *problem, const struct plan *plan)
 {
     if (plan->method == PLAN_METHOD_ULYSSES_RING && (plan->ring < 1 || plan->sp % plan->ring != 0))
@@ -74,6 +106,8 @@ struct verdict plan_check_sp(const struct problem *problem, const struct plan *p
     if (plan_ring(plan) > 1 && problem->world % plan->sp != 0)
         return verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
     struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world);
+    if (verdict_ok(&heads))
+        heads = ffn_check(problem, plan);
     return verdict_ok(&heads) ? length_check(problem, plan) : heads;
 }
 
@@ -173,7 +207,13 @@ static struct verdict exchange_check(const struct problem *problem, const struct
             RULE_EXCHANGE_CANNOT,
             "method ring exchanges nothing: keys and values go to a neighbour, exchange " PLAN_RING_EXCHANGE ", not %s",
             plan->exchange);
-    if (plan->method == PLAN_METHOD_RING)
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER && strcmp(plan->exchange, PLAN_GATHER_EXCHANGE) != 0)
+        return verdict_no(
+            RULE_EXCHANGE_CANNOT,
+            "method split_gather changes no layout: its rows are gathered whole, exchange " PLAN_GATHER_EXCHANGE
+            ", not %s",
+            plan->exchange);
+    if (plan->method == PLAN_METHOD_RING || plan->method == PLAN_METHOD_SPLIT_GATHER)
         return VERDICT_YES;
     if (strcmp(plan->exchange, PLAN_RING_EXCHANGE) == 0)
         return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange " PLAN_RING_EXCHANGE ": that is how method ring passes on");
@@ -196,6 +236,9 @@ static struct verdict chunks_check(const struct problem *problem, const struct p
     if (plan_ring(plan) > 1 && plan->chunks != 1)
         return verdict_no(RULE_EXCHANGE_CANNOT, "%d chunks: a ring passes on while it computes; it takes 1",
                           plan->chunks);
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER && plan->chunks != 1)
+        return verdict_no(RULE_EXCHANGE_CANNOT,
+                          "%d chunks: split_gather has nothing to exchange beside attention; it takes 1", plan->chunks);
     if (plan->chunks >= 1 && plan->chunks <= local)
         return VERDICT_YES;
     struct verdict no = verdict_no(RULE_EXCHANGE_CANNOT, "%d chunks of the %d heads that a rank holds; 1 to %d work",
@@ -211,9 +254,8 @@ static struct verdict shapes_check(const struct problem *problem, const struct p
     struct verdict verdict;
     if (problem_check(problem) != STATUS_OK)
         return verdict_no(RULE_KERNEL_CANNOT, "%.200s", status_last()->what);
-    if (plan->method != PLAN_METHOD_ULYSSES && plan->method != PLAN_METHOD_RING &&
-        plan->method != PLAN_METHOD_ULYSSES_RING)
-        return verdict_no(RULE_KERNEL_CANNOT, "method %s is not part of this build; ulysses, ring and ulysses+ring are",
+    if ((unsigned)plan->method >= PLAN_METHOD_COUNT)
+        return verdict_no(RULE_KERNEL_CANNOT, "method %s is not one; ulysses, ring, split_gather and ulysses+ring are",
                           plan_method_name(plan->method));
     if (plan->sp >= 1) { /* what is wrong with sp itself says more than that a product is wrong */
         verdict = plan_check_sp(problem, plan);

@@ -38,7 +38,8 @@ struct decoder {
     float *losses; /* [rows] */
     double *sum;   /* device */
     int32_t *ids, *labels, *positions;
-    void *scratch; /* of products, norms, sums */
+    int32_t *all_positions; /* of the rows that attention sees: sp/block.h */
+    void *scratch;          /* of products, norms, sums */
 };
 
 /* ---- RoPE ---- */
@@ -100,8 +101,9 @@ enum status decoder_create(const struct layout *layout, struct params *params, c
 
 static void unbind(struct decoder *decoder)
 {
-    void *memory[] = {decoder->h,   decoder->dx,  decoder->rstd,   decoder->logits,    decoder->losses,
-                      decoder->sum, decoder->ids, decoder->labels, decoder->positions, decoder->scratch};
+    void *memory[] = {decoder->h,      decoder->dx,  decoder->rstd,   decoder->logits,    decoder->losses,
+                      decoder->sum,    decoder->ids, decoder->labels, decoder->positions, decoder->all_positions,
+                      decoder->scratch};
     if (decoder->narrow != decoder->logits)
         dev_free(decoder->dev, decoder->narrow);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
@@ -192,6 +194,7 @@ static enum status rows_alloc(struct decoder *d)
     TRY(room(d, d->rows, 4, "ids", &d->ids));
     TRY(room(d, d->rows, 4, "labels", &d->labels));
     TRY(room(d, d->rows, 4, "positions", &d->positions));
+    TRY(room(d, d->rows * block_ways(d->plan.method, d->plan.sp), 4, "positions", &d->all_positions));
     TRY(room(d, d->tile * m->vocab, 4, "logits", &d->logits));
     d->narrow = d->logits;
     if (d->layout->block.dtype != DTYPE_FP32)
@@ -203,12 +206,13 @@ static enum status own_alloc(struct decoder *d)
 {
     int layers = d->layout->model.layers;
     int64_t fits = TILE_BYTES / (4 * d->layout->model.vocab);
+    struct block_parallel parallel = {d->plan.method, d->sp, d->problem.batch};
     d->tile = d->plan.loss == PLAN_LOSS_PLAIN || d->rows < fits ? d->rows : fits < 1 ? 1 : fits;
     d->sets = d->plan.checkpointing == PLAN_CHECKPOINTING_NONE ? layers : 1;
     TRY(mem_alloc((size_t)d->sets * sizeof *d->exec, "attention layers", (void **)&d->exec));
     TRY(mem_alloc((size_t)d->sets * sizeof *d->kept, "what layers keep", (void **)&d->kept));
     TRY(rows_alloc(d));
-    TRY(block_create(&d->layout->block, d->rows, d->dev, &d->block));
+    TRY(block_create(&d->layout->block, &parallel, d->rows, d->dev, &d->block));
     for (int s = 0; s < d->sets; s++)
         TRY(block_keep(d->block, &d->kept[s]));
     return STATUS_OK;
@@ -254,7 +258,7 @@ static int set_of(const struct decoder *d, int layer)
 static enum status layer_forward(struct decoder *d, int layer, void *y, struct dev_queue *queue)
 {
     struct block_weights weights;
-    struct block_rope rope = {d->positions, d->inv_freq};
+    struct block_rope rope = {d->all_positions, d->inv_freq};
     TRY(layer_weights(d, layer, &weights, queue));
     return block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], d->x[layer],
                          y, queue);
@@ -265,7 +269,7 @@ static enum status layer_backward(struct decoder *d, int layer, struct dev_queue
 {
     struct block_weights weights;
     struct block_grads grads;
-    struct block_rope rope = {d->positions, d->inv_freq};
+    struct block_rope rope = {d->all_positions, d->inv_freq};
     float *base;
     if (d->sets == 1)
         TRY(layer_forward(d, layer, d->h, queue)); /* its output is known; what it keeps is what is wanted */
@@ -361,6 +365,7 @@ enum status decoder_run(struct decoder *d, const struct problem *problem, const 
     TRY(dev_copy(queue, d->ids, batch->ids, bytes));
     TRY(dev_copy(queue, d->labels, batch->labels, bytes));
     TRY(dev_copy(queue, d->positions, batch->positions, bytes));
+    TRY(block_gather_positions(d->block, d->positions, d->all_positions, queue));
     TRY(embed(d, false, queue));
     for (int l = 0; l < layers; l++)
         TRY(RANGE_AT("layer forward", l, layer_forward(d, l, d->x[l + 1], queue)));

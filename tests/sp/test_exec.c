@@ -143,7 +143,7 @@ static int rank_refusals(const struct launch *launch, void *arg)
     struct plan plan = good;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
-    plan.method = PLAN_METHOD_SPLIT_GATHER;
+    plan.method = PLAN_METHOD_SPLIT_GATHER; /* has no layouts to change */
     RANK_CHECK(exec_create(&problem, &plan, side.comm, side.dev, &exec) == STATUS_UNSUPPORTED && exec == NULL);
     plan = small_plan(1, launch->size); /* legal for this world, but not on a group of two */
     RANK_CHECK(exec_create(&problem, &plan, side.comm, side.dev, &exec) == STATUS_USAGE && exec == NULL);

@@ -220,6 +220,34 @@ static void a_ring_asks_for_other_things(void **state)
             "there is no exchange");
 }
 
+/* Heads and the columns of the MLP are cut; nothing is exchanged. */
+static void split_gather_cuts_weights(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(12, 4, 64, 12);
+    struct plan good = small_plan(4, 12), p;
+    problem.hidden = 96;
+    problem.ffn = 40;
+    good.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(good.exchange, PLAN_GATHER_EXCHANGE);
+    struct verdict verdict = plan_check(&problem, &good, DEV_CPU);
+    assert_string_equal(verdict.why, "");
+    p = small_plan(12, 12);
+    p.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(p.exchange, PLAN_GATHER_EXCHANGE);
+    refused(&problem, &p, RULE_FFN_NOT_DIVISIBLE, "40 columns of the MLP over 12 ranks leave 4 over; sp 4 would work");
+    verdict = plan_check(&problem, &p, DEV_CPU);
+    assert_int_equal(verdict.nearest[0], 4);
+    assert_int_equal(verdict.nearest[1], 0);
+    p = good;
+    problem.ffn = 0;
+    verdict = plan_check(&problem, &p, DEV_CPU); /* attention alone */
+    assert_int_equal(verdict.rule, RULE_OK);
+    refused(&problem, (p = good, p.sp = 3, p.dp_shard = 4, &p), RULE_KV_RULE, "4 KV heads");
+    refused(&problem, (p = good, p.chunks = 2, &p), RULE_EXCHANGE_CANNOT, "takes 1");
+    refused(&problem, (p = good, strcpy(p.exchange, "direct"), &p), RULE_EXCHANGE_CANNOT, "allgather, not direct");
+}
+
 static void check_names_the_rule(void **state)
 {
     (void)state;
@@ -229,7 +257,8 @@ static void check_names_the_rule(void **state)
     struct verdict verdict = plan_check(&problem, &good, DEV_CPU);
     assert_string_equal(verdict.why, "");
     assert_int_equal(verdict.rule, RULE_OK);
-    refused(&problem, (p = good, p.method = PLAN_METHOD_SPLIT_GATHER, &p), RULE_KERNEL_CANNOT, "split_gather");
+    refused(&problem, (p = good, p.method = PLAN_METHOD_SPLIT_GATHER, &p), RULE_EXCHANGE_CANNOT,
+            "allgather, not packed");
     refused(&problem, (p = good, p.method = (enum plan_method)99, &p), RULE_KERNEL_CANNOT, "unknown");
     refused(&problem, (p = good, p.dp_shard = 4, &p), RULE_WORLD, "not the 8 processes");
     refused(&problem, (p = good, p.dp_shard = INT32_MAX, &p), RULE_WORLD, "not the 8 processes");
@@ -490,6 +519,7 @@ int main(void)
         cmocka_unit_test(hash_sees_the_order),
         cmocka_unit_test(chunks_cover_the_heads),
         cmocka_unit_test(check_names_the_rule),
+        cmocka_unit_test(split_gather_cuts_weights),
         cmocka_unit_test(a_ring_asks_for_other_things),
         cmocka_unit_test(check_names_parts_that_are_absent),
         cmocka_unit_test(c12_a_fixed_length_is_not_padded),
