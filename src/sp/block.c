@@ -95,6 +95,17 @@ struct block_shape block_shape_cut(const struct block_shape *whole, int ways)
     return shape;
 }
 
+enum status block_cut_check(const struct block_shape *whole, int ways)
+{
+    struct verdict heads = model_sp_heads(whole->heads, whole->kv_heads, ways, 0);
+    if (!verdict_ok(&heads))
+        return FAIL(STATUS_USAGE, "a layer cut %d ways: %s", ways, heads.why);
+    if (whole->ffn % ways != 0)
+        return FAIL(STATUS_USAGE, "a layer cut %d ways: %lld columns of the MLP leave %lld over", ways,
+                    (long long)whole->ffn, (long long)(whole->ffn % ways));
+    return STATUS_OK;
+}
+
 struct block_cut block_cut_of(const struct block_shape *whole, int ways, enum block_tensor tensor)
 {
     enum { ROWS, COLUMNS };
@@ -173,12 +184,9 @@ enum status block_create(const struct block_shape *shape, const struct block_par
 {
     struct block *block = NULL;
     int ways = parallel->group != NULL ? block_ways(parallel->method, comm_size(parallel->group)) : 1;
-    struct verdict heads = model_sp_heads(shape->heads, shape->kv_heads, ways, 0);
-    if (!verdict_ok(&heads))
-        return FAIL(STATUS_USAGE, "a block cut %d ways: %s", ways, heads.why);
-    if (shape->ffn % ways != 0 || rows % parallel->batch != 0)
-        return FAIL(STATUS_USAGE, "a block cut %d ways: ffn %lld, %lld rows of %lld sequences", ways,
-                    (long long)shape->ffn, (long long)rows, (long long)parallel->batch);
+    TRY(block_cut_check(shape, ways));
+    if (rows % parallel->batch != 0)
+        return FAIL(STATUS_USAGE, "%lld rows of %lld sequences", (long long)rows, (long long)parallel->batch);
     TRY(mem_alloc(sizeof *block, "a block", (void **)&block));
     block->shape = block_shape_cut(shape, ways);
     block->ways = ways;

@@ -75,6 +75,8 @@ struct block_cut {
     int dim; /* 0: rows, 1: columns */
     int parts, copies;
 };
+/* STATUS_USAGE: heads or columns that `ways` ranks cannot share, saying which. */
+enum status block_cut_check(const struct block_shape *whole, int ways);
 struct block_cut block_cut_of(const struct block_shape *whole, int ways, enum block_tensor tensor);
 
 struct block_weights {

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "train/tensors.h"
+#include "train/whole.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -33,10 +34,9 @@ static float *part_of(const struct params_shard *shard, enum kind kind)
 struct gathering {
     const struct layout *layout;
     struct params *params;
-    const struct groups *groups;
+    struct whole *whole;
     struct dev_queue *queue;
-    float *whole, *host; /* device and host memory of the largest unit */
-    int next;            /* kind * units + unit that is gathered next */
+    int next; /* kind * units + unit that is gathered next */
 };
 
 /* One tensor of the file. */
@@ -51,17 +51,8 @@ static enum status gather(struct gathering *g, int at)
 {
     int units = g->layout->units, unit = at % units;
     struct params_shard shard = params_shard(g->params, unit);
-    const float *part = part_of(&shard, (enum kind)(at / units)), *whole = part;
-    size_t elems = (size_t)g->layout->unit[unit].elems;
     g->next = at + 1;
-    if (shard.n < (int64_t)elems) {
-        TRY(comm_allgather(g->groups->shard, part, g->whole, (size_t)shard.n * sizeof *part, g->queue));
-        whole = g->whole;
-    }
-    if (g->host == NULL)
-        return STATUS_OK; /* another rank writes */
-    TRY(dev_copy(g->queue, g->host, whole, elems * sizeof *whole));
-    return dev_sync(g->queue, INT64_MAX);
+    return whole_gather(g->whole, unit, part_of(&shard, (enum kind)(at / units)), g->queue);
 }
 
 static enum status fill(void *arg, int64_t first, int64_t count, float *out)
@@ -69,7 +60,7 @@ static enum status fill(void *arg, int64_t first, int64_t count, float *out)
     const struct wanted *w = arg;
     while (w->gathering->next <= w->at)
         TRY(gather(w->gathering, w->gathering->next));
-    memcpy(out, w->gathering->host + w->tensor->offset + first, (size_t)count * sizeof *out);
+    whole_read(w->gathering->whole, w->tensor, first, count, out);
     return STATUS_OK;
 }
 
@@ -90,8 +81,8 @@ static enum status write_file(const char *path, struct gathering *g, enum kind f
             items[i] =
                 (struct tensors_item){.name = wanted[i].name, .dtype = DTYPE_FP32, .fill = fill, .arg = &wanted[i]};
             items[i].dims = tensor->matrix ? 2 : 1;
-            items[i].shape[0] = tensor->matrix ? tensor->rows : tensor->cols;
-            items[i].shape[1] = tensor->cols;
+            items[i].shape[0] = tensor->matrix ? tensor->whole_rows : tensor->whole_cols;
+            items[i].shape[1] = tensor->whole_cols;
         }
     TRY_OUT(tensors_write(path, items, n, metadata, 1));
 out:
@@ -195,27 +186,18 @@ static enum status publish(const char *unfinished, const char *dir)
     return STATUS_OK;
 }
 
-static enum status gathering_alloc(struct gathering *g, struct dev *dev, bool writes)
-{
-    int64_t most = 0;
-    for (int u = 0; u < g->layout->units; u++)
-        most = g->layout->unit[u].elems > most ? g->layout->unit[u].elems : most;
-    size_t bytes = (size_t)(most + (int64_t)comm_size(g->groups->shard) * LAYOUT_ALIGN) * sizeof(float);
-    TRY(dev_alloc(dev, bytes, "a whole unit", (void **)&g->whole));
-    return writes ? mem_alloc(bytes, "a whole unit", (void **)&g->host) : STATUS_OK;
-}
-
 enum status checkpoint_save(const char *dir, int64_t step, const struct layout *layout, struct params *params,
                             const struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
                             struct dev_queue *queue)
 {
     bool writes = comm_rank(groups->world) == 0;
     bool joins = comm_job_rank(groups->shard, 0) == comm_job_rank(groups->world, 0); /* rank 0's shard group */
-    struct gathering g = {.layout = layout, .params = params, .groups = groups, .queue = queue};
+    struct gathering g = {.layout = layout, .params = params, .queue = queue};
     char unfinished[PATH_MAX], whole[PATH_MAX];
     text_print(unfinished, sizeof unfinished, "%s/step-%lld.unfinished", dir, (long long)step);
     text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
-    enum status status = comm_agree(groups->world, gathering_alloc(&g, dev, writes), "make room for a checkpoint");
+    enum status status = comm_agree(groups->world, whole_create(layout, params, groups, dev, writes, &g.whole),
+                                    "make room for a checkpoint");
     if (status == STATUS_OK && writes)
         status = write_all(unfinished, step, &g, plan, seed);
     struct status_message kept = *status_last();
@@ -233,8 +215,7 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
         status = publish(unfinished, whole);
     if (writes && status != STATUS_OK)
         remove_all(unfinished);
-    free(g.host);
-    dev_free(dev, g.whole);
+    whole_destroy(g.whole);
     return comm_agree(groups->world, status, "save a checkpoint");
 }
 
@@ -272,19 +253,33 @@ static int64_t here(const struct params *params, const struct layout_tensor *ten
     return end > begin ? end - begin : 0;
 }
 
-static enum status load_tensor(const struct tensors *file, enum kind kind, const struct layout_tensor *tensor,
-                               struct params *params, float *piece, struct dev_queue *queue)
+/* Elements [from, from + n) of what is here of a tensor. */
+static enum status read_piece(const struct tensors *file, const struct tensors_entry *entry,
+                              const struct layout *layout, const struct layout_tensor *tensor, int64_t from, int64_t n,
+                              float *out)
+{
+    for (int64_t done = 0; done < n;) {
+        int64_t whole, run = layout_run(layout, tensor, from + done, n - done, &whole);
+        TRY(tensors_read(file, entry, whole, run, DTYPE_FP32, out + done));
+        done += run;
+    }
+    return STATUS_OK;
+}
+
+static enum status load_tensor(const struct tensors *file, enum kind kind, const struct layout *layout,
+                               const struct layout_tensor *tensor, struct params *params, float *piece,
+                               struct dev_queue *queue)
 {
     struct params_shard shard = params_shard(params, tensor->unit);
     const struct tensors_entry *entry;
-    const int64_t shape[2] = {tensor->matrix ? tensor->rows : tensor->cols, tensor->cols};
+    const int64_t shape[2] = {tensor->matrix ? tensor->whole_rows : tensor->whole_cols, tensor->whole_cols};
     int64_t from, at, n = here(params, tensor, &from, &at);
     char name[LAYOUT_NAME + 4];
     text_print(name, sizeof name, "%s%s", prefix[kind], tensor->name);
     TRY(tensors_need(file, name, tensor->matrix ? 2 : 1, shape, &entry));
     for (int64_t done = 0; done < n; done += PIECE) {
         int64_t some = n - done < PIECE ? n - done : PIECE;
-        TRY(tensors_read(file, entry, from + done, some, DTYPE_FP32, piece));
+        TRY(read_piece(file, entry, layout, tensor, from + done, some, piece));
         TRY(dev_copy(queue, part_of(&shard, kind) + at + done, piece, (size_t)some * sizeof *piece));
         TRY(dev_sync(queue, INT64_MAX));
     }
@@ -301,7 +296,7 @@ static enum status load_file(const char *path, enum kind first, enum kind last, 
     TRY_OUT(mem_alloc(PIECE * sizeof *piece, "a piece of a checkpoint", (void **)&piece));
     for (int kind = (int)first; kind <= (int)last; kind++)
         for (int t = 0; t < layout->tensors; t++)
-            TRY_OUT(load_tensor(file, (enum kind)kind, &layout->tensor[t], params, piece, queue));
+            TRY_OUT(load_tensor(file, (enum kind)kind, layout, &layout->tensor[t], params, piece, queue));
 out:
     free(piece);
     tensors_close(file);

@@ -2,6 +2,7 @@
 #include "train/groups.h"
 
 #include "base/mem.h"
+#include "sp/block.h"
 
 #include <stdlib.h>
 
@@ -32,6 +33,9 @@ enum status groups_create(struct comm *world, const struct plan *plan, struct de
         status = comm_split(world, rank / shard, rank, &groups.shard);
     if (status == STATUS_OK)
         status = comm_split(world, rank % shard, rank, &groups.replicate);
+    groups.layers = groups.shard;
+    if (status == STATUS_OK && block_ways(plan->method, plan->sp) > 1)
+        status = comm_split(world, rank / shard * plan->sp + rank % plan->sp, rank, &groups.layers);
     TRY(finish(&groups, status));
     *out = groups;
     return STATUS_OK;
@@ -46,6 +50,7 @@ enum status groups_create_alone(struct comm *world, struct dev *dev, struct grou
         status = comm_split(world, rank, rank, &groups.shard);
     if (status == STATUS_OK)
         status = comm_split(world, rank, rank, &groups.replicate);
+    groups.layers = groups.shard;
     TRY(finish(&groups, status));
     *out = groups;
     return STATUS_OK;
@@ -53,6 +58,8 @@ enum status groups_create_alone(struct comm *world, struct dev *dev, struct grou
 
 void groups_destroy(struct groups *groups)
 {
+    if (groups->layers != groups->shard)
+        comm_close(groups->layers);
     comm_close(groups->replicate);
     comm_close(groups->shard);
     comm_close(groups->sp);

@@ -1,6 +1,7 @@
 /* train/groups.h -- the groups of ranks that a plan cuts a job into, and sums over them.
  *
- * Rank = (replicate * dp_shard + shard) * sp + s: an sp group is consecutive ranks, so is a shard group.
+ * Rank = (replicate * dp_shard + shard) * sp + s: an sp group is consecutive ranks, so is a shard group. Where an sp group cuts layers
+ * (sp/block.h: split_gather) its ranks have different pieces, and one piece is shared by the dp_shard ranks with the same s.
  */
 #ifndef SPTUNE_TRAIN_GROUPS_H
 #define SPTUNE_TRAIN_GROUPS_H
@@ -11,6 +12,7 @@
 struct groups {
     struct comm *world;                  /* borrowed */
     struct comm *sp, *shard, *replicate; /* owned; shard: what ZeRO shares a copy of the parameters among */
+    struct comm *layers; /* the same for what layers have: ranks with the same pieces; else it is `shard` */
     struct dev *dev;
     void *room; /* device memory of sums */
 };

@@ -18,7 +18,9 @@ struct slot {
 };
 
 struct unit {
-    int64_t padded, per;   /* elements of all ranks of the shard group, and of each */
+    struct comm *group;    /* that shards it; NULL in stage 0 */
+    int part;              /* which is this rank's */
+    int64_t padded, per;   /* elements of all ranks of the group, and of each */
     void *weights;         /* whole, of the storage dtype; NULL where they are gathered into a slot */
     void *narrow;          /* this rank's part of them, to be gathered; in fp32 that is `master` */
     float *master, *m, *v; /* [per] */
@@ -28,8 +30,9 @@ struct unit {
 
 struct params {
     const struct layout *layout;
-    int stage, parts, part; /* of the shard group; 1, 0 in stage 0 */
+    int stage;
     const struct groups *groups;
+    struct comm *copies; /* ranks of the sp group with the same kv heads; NULL where there are none, or all have them */
     struct dev *dev;
     enum dtype dtype;
     int elem_bytes;
@@ -40,7 +43,7 @@ struct params {
     struct slot grads, grads_first, grads_last; /* stages 2 and 3 */
     float *sum;                                 /* [largest per] of one reduce */
     void *scratch;                              /* of collectives and norms */
-    double *squares;                            /* device: [units + 1 + ranks] */
+    double *squares;                            /* device: [units + 1 + ranks that add them up] */
 };
 
 /* ---- life ---- */
@@ -122,18 +125,35 @@ static enum status slots_alloc(struct params *params)
     return STATUS_OK;
 }
 
+/* Whose sums of squares make the norm; NULL: this rank has them all. */
+static struct comm *norm_group(const struct params *params)
+{
+    return params->stage > 0 ? params->groups->shard : params->layout->ways > 1 ? params->groups->sp : NULL;
+}
+
 static enum status scratch_alloc(struct params *params)
 {
+    const struct groups *groups = params->groups;
     int64_t whole = largest(params, false, false), per = largest(params, false, true);
     size_t bytes = (size_t)whole * sizeof(float); /* of a reduce-scatter */
-    const struct comm *over = params->stage == 0 ? params->groups->world : params->groups->replicate;
-    size_t all = comm_allreduce_scratch(over, params->stage == 0 ? whole : per, DTYPE_FP32);
     size_t norm = nn_sum_scratch(dev_kind_of(params->dev), per);
-    bytes = bytes > all ? bytes : all;
+    const struct {
+        const struct comm *over;
+        int64_t elems;
+    } sums[] = {{params->stage == 0 ? groups->world : NULL, whole},
+                {groups->replicate, per},
+                {params->layout->ways > 1 ? groups->sp : NULL, whole},
+                {params->layout->ways > 1 ? groups->layers : NULL, whole},
+                {params->copies, whole}};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        size_t all = sums[i].over != NULL ? comm_allreduce_scratch(sums[i].over, sums[i].elems, DTYPE_FP32) : 0;
+        bytes = bytes > all ? bytes : all;
+    }
     bytes = bytes > norm ? bytes : norm;
     TRY(room(params, (int64_t)bytes, "workspace of sums", &params->scratch));
     TRY(room(params, per * (int64_t)sizeof(float), "a summed part", &params->sum));
-    return room(params, (int64_t)sizeof(double) * (params->layout->units + 1 + params->parts), "sums of squares",
+    int ranks = norm_group(params) != NULL ? comm_size(norm_group(params)) : 1;
+    return room(params, (int64_t)sizeof(double) * (params->layout->units + 1 + ranks), "sums of squares",
                 &params->squares);
 }
 
@@ -141,9 +161,14 @@ static enum status build(struct params *params)
 {
     TRY(mem_alloc((size_t)params->layout->units * sizeof *params->unit, "units of parameters", (void **)&params->unit));
     for (int u = 0; u < params->layout->units; u++) {
-        int64_t elems = params->layout->unit[u].elems, step = (int64_t)params->parts * LAYOUT_ALIGN;
-        params->unit[u].padded = (elems + step - 1) / step * step;
-        params->unit[u].per = params->unit[u].padded / params->parts;
+        struct unit *unit = &params->unit[u];
+        struct comm *group = is_layer(params, u) ? params->groups->layers : params->groups->shard;
+        int parts = params->stage > 0 ? comm_size(group) : 1;
+        int64_t elems = params->layout->unit[u].elems, step = (int64_t)parts * LAYOUT_ALIGN;
+        unit->group = params->stage > 0 ? group : NULL;
+        unit->part = params->stage > 0 ? comm_rank(group) : 0;
+        unit->padded = (elems + step - 1) / step * step;
+        unit->per = unit->padded / parts;
         TRY(unit_alloc(params, u));
     }
     TRY(slots_alloc(params));
@@ -159,11 +184,13 @@ enum status params_create(const struct layout *layout, int zero_stage, const str
     params->stage = zero_stage;
     params->groups = groups;
     params->dev = dev;
-    params->parts = zero_stage > 0 ? comm_size(groups->shard) : 1;
-    params->part = zero_stage > 0 ? comm_rank(groups->shard) : 0;
     params->dtype = layout->block.dtype;
     params->elem_bytes = dtype_bytes(params->dtype);
-    enum status status = comm_agree(groups->world, build(params), "allocate parameters");
+    enum status status = STATUS_OK;
+    if (layout->copies > 1 && layout->copies < layout->ways)
+        status = comm_split(groups->sp, layout->place / layout->copies, layout->place, &params->copies);
+    if (status == STATUS_OK)
+        status = comm_agree(groups->world, build(params), "allocate parameters");
     if (status != STATUS_OK) {
         params_destroy(params);
         return status;
@@ -195,6 +222,7 @@ void params_destroy(struct params *params)
     dev_free(params->dev, params->sum);
     dev_free(params->dev, params->scratch);
     dev_free(params->dev, params->squares);
+    comm_close(params->copies);
     free(params->unit);
     free(params);
 }
@@ -207,12 +235,18 @@ int64_t params_bytes(const struct params *params)
 struct params_shard params_shard(const struct params *params, int index)
 {
     const struct unit *unit = &params->unit[index];
-    return (struct params_shard){unit->per * params->part, unit->per, unit->master, unit->m, unit->v, unit->sums};
+    return (struct params_shard){.first = unit->per * unit->part,
+                                 .n = unit->per,
+                                 .group = unit->group,
+                                 .master = unit->master,
+                                 .m = unit->m,
+                                 .v = unit->v,
+                                 .grads = unit->sums};
 }
 
 /* ---- weights ---- */
 
-/* What a rank of the shard group gives to the others. */
+/* What a rank of the group gives to the others. */
 static const void *part_of_weights(const struct params *params, const struct unit *unit)
 {
     return params->dtype == DTYPE_FP32 ? (const void *)unit->master : unit->narrow;
@@ -220,8 +254,8 @@ static const void *part_of_weights(const struct params *params, const struct uni
 
 static enum status gather(struct params *params, const struct unit *unit, void *whole, struct dev_queue *queue)
 {
-    return comm_allgather(params->groups->shard, part_of_weights(params, unit), whole,
-                          (size_t)(unit->per * params->elem_bytes), queue);
+    return comm_allgather(unit->group, part_of_weights(params, unit), whole, (size_t)(unit->per * params->elem_bytes),
+                          queue);
 }
 
 enum status params_weights(struct params *params, int index, struct dev_queue *queue, const void **out)
@@ -268,12 +302,17 @@ static float drawn(uint64_t key, int64_t element)
     return (float)(0.02 * sqrt(-2 * log(u)) * cos(2 * pi * w));
 }
 
-/* Elements [from, from + n) of a tensor. */
-static void draw(const struct layout_tensor *tensor, uint64_t key, int64_t from, int64_t n, float *out)
+/* Elements [from, from + n) of what is here of a tensor: the whole tensor is the same however it is cut. */
+static void draw(const struct layout *layout, const struct layout_tensor *tensor, uint64_t key, int64_t from, int64_t n,
+                 float *out)
 {
     bool norm = !tensor->matrix && strstr(tensor->name, "norm") != NULL;
-    for (int64_t i = 0; i < n; i++)
-        out[i] = tensor->matrix ? drawn(key, from + i) : norm ? 1.0f : 0.0f;
+    for (int64_t done = 0; done < n;) {
+        int64_t whole, run = layout_run(layout, tensor, from + done, n - done, &whole);
+        for (int64_t i = 0; i < run; i++)
+            out[done + i] = tensor->matrix ? drawn(key, whole + i) : norm ? 1.0f : 0.0f;
+        done += run;
+    }
 }
 
 /* The part of a tensor that this rank has: its elements [*from, *from + n) at *at of the shard. */
@@ -298,7 +337,7 @@ enum status params_init(struct params *params, uint64_t seed, struct dev_queue *
         int64_t from, at, n = overlap(params, tensor, &from, &at);
         for (int64_t done = 0; done < n && status == STATUS_OK; done += PIECE) {
             int64_t some = n - done < PIECE ? n - done : PIECE;
-            draw(tensor, rng_hash(seed, (uint64_t)t), from + done, some, piece);
+            draw(params->layout, tensor, rng_hash(seed, (uint64_t)t), from + done, some, piece);
             status =
                 dev_copy(queue, params->unit[tensor->unit].master + at + done, piece, (size_t)some * sizeof *piece);
         }
@@ -328,10 +367,35 @@ enum status params_grads(struct params *params, int index, struct dev_queue *que
     return STATUS_OK;
 }
 
-static enum status sum_into_part(struct params *params, const struct unit *unit, const float *whole, float *out,
-                                 struct dev_queue *queue)
+/* What ranks of the sp group have in common of a layer that they cut. */
+static enum status sum_common(struct params *params, int index, float *whole, struct dev_queue *queue)
 {
-    return comm_reduce_scatter(params->groups->shard, whole, out, unit->per, DTYPE_FP32, params->scratch, queue);
+    const struct layout_unit *layout = &params->layout->unit[index];
+    if (layout->alike > 0)
+        TRY(comm_allreduce(params->groups->sp, whole, layout->alike, DTYPE_FP32, params->scratch, queue));
+    return layout->copied > 0 ? comm_allreduce(params->copies, whole + layout->alike, layout->copied, DTYPE_FP32,
+                                               params->scratch, queue)
+                              : STATUS_OK;
+}
+
+/* Leaves `whole` in no state to be used again. */
+static enum status sum_into_part(struct params *params, int index, float *whole, float *out, struct dev_queue *queue)
+{
+    const struct unit *unit = &params->unit[index];
+    TRY(sum_common(params, index, whole, queue));
+    return comm_reduce_scatter(unit->group, whole, out, unit->per, DTYPE_FP32, params->scratch, queue);
+}
+
+/* Stage 0: over all that have data for it. */
+static enum status sum_whole(struct params *params, int index, float *whole, struct dev_queue *queue)
+{
+    const struct groups *groups = params->groups;
+    int64_t n = params->unit[index].padded;
+    if (params->layout->ways == 1 || !is_layer(params, index))
+        return comm_allreduce(groups->world, whole, n, DTYPE_FP32, params->scratch, queue);
+    TRY(sum_common(params, index, whole, queue));
+    TRY(comm_allreduce(groups->layers, whole, n, DTYPE_FP32, params->scratch, queue));
+    return comm_allreduce(groups->replicate, whole, n, DTYPE_FP32, params->scratch, queue);
 }
 
 enum status params_reduce(struct params *params, int index, struct dev_queue *queue)
@@ -340,7 +404,7 @@ enum status params_reduce(struct params *params, int index, struct dev_queue *qu
     if (unit->grads != NULL)
         return STATUS_OK; /* at the end of the step */
     struct slot *slot = grads_slot(params, index);
-    TRY(RANGE_AT("reduce gradients", index, sum_into_part(params, unit, slot->memory, params->sum, queue)));
+    TRY(RANGE_AT("reduce gradients", index, sum_into_part(params, index, slot->memory, params->sum, queue)));
     slot->unit = -1;
     return nn_add(unit->per, DTYPE_FP32, unit->sums, params->sum, queue);
 }
@@ -351,26 +415,39 @@ static enum status sum_rest(struct params *params, struct dev_queue *queue)
     for (int u = 0; u < params->layout->units; u++) {
         struct unit *unit = &params->unit[u];
         if (params->stage == 0) {
-            TRY(comm_allreduce(params->groups->world, unit->grads, unit->padded, DTYPE_FP32, params->scratch, queue));
+            TRY(sum_whole(params, u, unit->grads, queue));
             continue;
         }
         if (params->stage == 1)
-            TRY(sum_into_part(params, unit, unit->grads, unit->sums, queue));
+            TRY(sum_into_part(params, u, unit->grads, unit->sums, queue));
         if (comm_size(params->groups->replicate) > 1)
             TRY(comm_allreduce(params->groups->replicate, unit->sums, unit->per, DTYPE_FP32, params->scratch, queue));
     }
     return STATUS_OK;
 }
 
+/* The sum of squares of what no rank in front of this one counts. */
+static enum status squares_of(struct params *params, int index, double *out, struct dev_queue *queue)
+{
+    const struct unit *unit = &params->unit[index];
+    int64_t counted = params->layout->unit[index].counted, skip = 0, first = unit->per * unit->part;
+    if (params->stage == 0 && params->layout->place > 0 && !is_layer(params, index))
+        counted = unit->padded; /* whole on every rank */
+    if (counted > first)
+        skip = counted - first < unit->per ? counted - first : unit->per;
+    return nn_sum(unit->per - skip, unit->sums + skip, true, out, params->scratch, queue);
+}
+
 /* Sums of units in order, then of ranks in order: every rank has the same norm, to the bit. */
 static enum status norm_of(struct params *params, struct dev_queue *queue, double *norm)
 {
-    int units = params->layout->units, parts = params->parts;
+    struct comm *group = norm_group(params);
+    int units = params->layout->units, parts = group != NULL ? comm_size(group) : 1;
     double *host = NULL, squares = 0;
     TRY(mem_alloc((size_t)(units > parts ? units : parts) * sizeof *host, "sums of squares", (void **)&host));
     enum status status = STATUS_OK;
     for (int u = 0; u < units && status == STATUS_OK; u++)
-        status = nn_sum(params->unit[u].per, params->unit[u].sums, true, params->squares + u, params->scratch, queue);
+        status = squares_of(params, u, params->squares + u, queue);
     if (status == STATUS_OK)
         status = dev_copy(queue, host, params->squares, (size_t)units * sizeof *host);
     if (status == STATUS_OK)
@@ -381,7 +458,7 @@ static enum status norm_of(struct params *params, struct dev_queue *queue, doubl
         double *mine = params->squares + units, *all = mine + 1;
         status = dev_copy(queue, mine, &squares, sizeof squares);
         if (status == STATUS_OK)
-            status = comm_allgather(params->groups->shard, mine, all, sizeof squares, queue);
+            status = comm_allgather(group, mine, all, sizeof squares, queue);
         if (status == STATUS_OK)
             status = dev_copy(queue, host, all, (size_t)parts * sizeof *host);
         if (status == STATUS_OK)

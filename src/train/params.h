@@ -13,6 +13,10 @@
  * A unit (train/layout.h) is padded to a multiple of the group. Sums are fp32, in rank order on the CPU: within the shard group, then over
  * the replicate group.
  *
+ * Where an sp group cuts its layers (method split_gather) a rank's layers are its pieces, and their group is the dp_shard ranks with the same
+ * pieces. What these have in common with other ranks of the sp group, norms and copied kv heads, is summed over those first. Embedding,
+ * final norm and head are whole and shared as ever.
+ *
  *     TRY(params_weights(params, unit, queue, &weights));
  *     TRY(params_grads(params, unit, queue, &grads));      ...  TRY(params_reduce(params, unit, queue));   // complete for this micro-step
  *     TRY(params_step(params, &adamw, clip, queue, &norm));
@@ -47,9 +51,10 @@ enum status params_step(struct params *params, const struct nn_adamw *adamw, dou
 /* Only sums and norm, for verification: afterwards params_shard has this rank's part. */
 enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm);
 
-/* Of each unit this rank holds elements [first, first + n), the rest belongs to others of its shard group. Padding included. */
+/* Of each unit this rank holds elements [first, first + n), the rest belongs to others of the group. Padding included. */
 struct params_shard {
     int64_t first, n;
+    struct comm *group; /* NULL: all is here */
     float *master, *m, *v, *grads;
 };
 struct params_shard params_shard(const struct params *params, int unit);

@@ -97,7 +97,10 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
     t->world = world;
     t->dev = dev;
     TRY_OUT(comm_agree(world, dev_queue_create(dev, &t->queue), "prepare training"));
-    TRY_OUT(comm_agree(world, layout_create(&options->model, options->dtype, &t->layout), "read the model"));
+    int ways = block_ways(options->plan.method, options->plan.sp);
+    TRY_OUT(comm_agree(world,
+                       layout_create_cut(&options->model, options->dtype, ways, comm_rank(world) % ways, &t->layout),
+                       "read the model"));
     TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
     TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
     TRY_OUT(params_create(&t->layout, options->plan.zero_stage, &t->groups, dev, &t->params));

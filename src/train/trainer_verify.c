@@ -1,12 +1,14 @@
 /* train/trainer_verify.c -- the same rows under the plan, and whole on one rank: are loss and gradients the same?
  *
- * Rank 0 does the whole with sp = 1, ZeRO 0 and the same attention; the others wait. Then the shards of each unit are gathered, from the
- * ranks of rank 0's shard group, and compared tensor by tensor there. Every rank gets the verdict.
+ * Rank 0 does the whole with sp = 1, ZeRO 0 and the same attention; the others wait. Then the shards and pieces of each unit are gathered,
+ * from the ranks of rank 0's shard group, and compared tensor by tensor there. Every rank gets the verdict.
  */
 #include "base/mem.h"
 #include "base/text.h"
+#include "sp/exchange.h"
 #include "train/checkpoint.h"
 #include "train/trainer_state.h"
+#include "train/whole.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,99 +68,110 @@ static double difference(const float *a, const float *b, int64_t n)
 }
 
 /* A tensor whose gradient is nothing against the whole's norm is held against a millionth of that. */
-static void compare(const struct trainer *t, int unit, const float *got, const float *whole, double norm,
+static void compare(int index, int64_t n, const float *got, const float *want, double norm,
                     struct trainer_verdict *verdict)
 {
-    const struct layout_unit *u = &t->layout.unit[unit];
-    for (int i = u->first; i < u->first + u->n; i++) {
-        const struct layout_tensor *tensor = &t->layout.tensor[i];
-        int64_t n = tensor->rows * tensor->cols;
-        double against = norm_of(whole + tensor->offset, n),
-               off = difference(got + tensor->offset, whole + tensor->offset, n);
-        double error = off / fmax(against, fmax(norm * 1e-6, 1e-30));
-        verdict->tensors++;
-        if (!(error <= verdict->worst)) {
-            verdict->worst = error;
-            verdict->worst_tensor = i;
-        }
+    double error = difference(got, want, n) / fmax(norm_of(want, n), fmax(norm * 1e-6, 1e-30));
+    verdict->tensors++;
+    if (!(error <= verdict->worst)) {
+        verdict->worst = error;
+        verdict->worst_tensor = index;
     }
 }
 
-/* Of one unit: device memory of all of it as the plan has it, then both on the host. */
-struct unit_pair {
-    float *gathered, *got, *whole;
+/* The run on one rank, on rank 0 alone. */
+struct alone {
+    struct groups groups;
+    struct layout layout;
+    struct params *params;
+    double loss, norm;
 };
 
-static enum status pair_fill(struct trainer *t, const struct params *alone, int unit, struct unit_pair *pair)
-{
-    struct params_shard shard = params_shard(t->params, unit);
-    size_t part = (size_t)shard.n * sizeof(float);
-    const float *got = shard.grads;
-    int parts = t->options.plan.zero_stage > 0 ? comm_size(t->groups.shard) : 1;
-    if (parts > 1) {
-        TRY(comm_allgather(t->groups.shard, shard.grads, pair->gathered, part, t->queue));
-        got = pair->gathered;
-    }
-    if (alone == NULL)
-        return STATUS_OK;
-    size_t bytes = (size_t)t->layout.unit[unit].elems * sizeof(float);
-    TRY(dev_copy(t->queue, pair->got, got, bytes));
-    TRY(dev_copy(t->queue, pair->whole, params_shard(alone, unit).grads, bytes));
-    return dev_sync(t->queue, INT64_MAX);
-}
+/* Gradients of all ranks beside those of the whole run. */
+struct pair {
+    struct whole *split, *alone; /* alone: rank 0 only */
+    float *got, *want;           /* of the largest tensor; rank 0 only */
+};
 
-static enum status pair_alloc(struct trainer *t, struct unit_pair *pair)
+static enum status pair_create(struct trainer *t, const struct alone *alone, struct pair *pair)
 {
     int64_t most = 0;
-    for (int u = 0; u < t->layout.units; u++)
-        most = t->layout.unit[u].elems > most ? t->layout.unit[u].elems : most;
-    size_t bytes = (size_t)(most + (int64_t)comm_size(t->world) * LAYOUT_ALIGN) * sizeof(float);
-    TRY(dev_alloc(t->dev, bytes, "gradients to compare", (void **)&pair->gathered));
-    TRY(mem_alloc(bytes, "gradients to compare", (void **)&pair->got));
-    return mem_alloc(bytes, "gradients to compare", (void **)&pair->whole);
+    bool here = alone->params != NULL;
+    TRY(whole_create(&t->layout, t->params, &t->groups, t->dev, here, &pair->split));
+    if (!here)
+        return STATUS_OK;
+    TRY(whole_create(&alone->layout, alone->params, &alone->groups, t->dev, true, &pair->alone));
+    for (int i = 0; i < t->layout.tensors; i++) {
+        int64_t n = t->layout.tensor[i].whole_rows * t->layout.tensor[i].whole_cols;
+        most = n > most ? n : most;
+    }
+    TRY(mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->got));
+    return mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->want);
 }
 
-static enum status compare_all(struct trainer *t, const struct params *alone, double norm,
-                               struct trainer_verdict *verdict)
+static enum status compare_unit(struct trainer *t, const struct alone *alone, struct pair *pair, int unit,
+                                struct trainer_verdict *verdict)
 {
-    struct unit_pair pair = {0};
-    enum status status = comm_agree(t->world, pair_alloc(t, &pair), "compare gradients");
-    for (int u = 0; u < t->layout.units && status == STATUS_OK; u++) {
-        status = pair_fill(t, alone, u, &pair);
-        if (status == STATUS_OK && alone != NULL)
-            compare(t, u, pair.got, pair.whole, norm, verdict);
+    const struct layout_unit *u = &t->layout.unit[unit];
+    TRY(whole_gather(pair->split, unit, params_shard(t->params, unit).grads, t->queue));
+    if (alone->params == NULL)
+        return STATUS_OK;
+    TRY(whole_gather(pair->alone, unit, params_shard(alone->params, unit).grads, t->queue));
+    for (int i = u->first; i < u->first + u->n; i++) {
+        int64_t n = t->layout.tensor[i].whole_rows * t->layout.tensor[i].whole_cols;
+        whole_read(pair->split, &t->layout.tensor[i], 0, n, pair->got);
+        whole_read(pair->alone, &alone->layout.tensor[i], 0, n, pair->want);
+        compare(i, n, pair->got, pair->want, alone->norm, verdict);
     }
-    free(pair.whole);
+    return STATUS_OK;
+}
+
+static enum status compare_all(struct trainer *t, const struct alone *alone, struct trainer_verdict *verdict)
+{
+    struct pair pair = {0};
+    enum status status = comm_agree(t->world, pair_create(t, alone, &pair), "compare gradients");
+    for (int u = 0; u < t->layout.units && status == STATUS_OK; u++)
+        status = compare_unit(t, alone, &pair, u, verdict);
+    free(pair.want);
     free(pair.got);
-    dev_free(t->dev, pair.gathered);
+    whole_destroy(pair.alone);
+    whole_destroy(pair.split);
     return comm_agree(t->world, status, "compare gradients");
 }
 
-/* Rank 0 alone: *params has the gradients afterwards. */
-static enum status whole_run(struct trainer *t, struct groups *alone, double valid, struct params **params,
-                             double *loss, double *norm)
+/* With one rank nothing is exchanged, but a plan names an exchange of its device. */
+static void plan_alone(const struct trainer *t, struct plan *plan)
 {
-    struct plan plan = t->options.plan;
+    *plan = t->options.plan;
+    plan->sp = plan->dp_shard = plan->dp_replicate = plan->tp = 1;
+    plan->method = PLAN_METHOD_ULYSSES;
+    plan->ring = 1;
+    plan->zero_stage = 0;
+    plan->chunks = 1;
+    plan->order_n = 0;
+    for (int e = 0; exchanges[e] != NULL && exchange_find(plan->exchange) == NULL; e++)
+        if (exchanges[e]->dev == dev_kind_of(t->dev))
+            text_print(plan->exchange, sizeof plan->exchange, "%s", exchanges[e]->name);
+}
+
+/* Rank 0 alone: alone->params has the gradients afterwards. */
+static enum status whole_run(struct trainer *t, double valid, struct alone *alone)
+{
+    struct plan plan;
     struct decoder *decoder = NULL;
-    plan.sp = plan.dp_shard = plan.dp_replicate = plan.tp = 1;
-    plan.method = PLAN_METHOD_ULYSSES;
-    plan.ring = 1;
-    text_print(plan.exchange, sizeof plan.exchange, "%s",
-               dev_kind_of(t->dev) == DEV_CPU ? "packed" : "nccl"); /* moves nothing */
-    plan.zero_stage = 0;
-    plan.chunks = 1;
-    plan.order_n = 0;
-    TRY(params_create(&t->layout, 0, alone, t->dev, params));
-    TRY(params_init(*params, t->options.seed, t->queue));
+    plan_alone(t, &plan);
+    TRY(layout_create(&t->options.model, t->options.dtype, &alone->layout));
+    TRY(params_create(&alone->layout, 0, &alone->groups, t->dev, &alone->params));
+    TRY(params_init(alone->params, t->options.seed, t->queue));
     if (t->options.from[0] != '\0') {
-        TRY(checkpoint_load(t->options.from, false, &t->layout, *params, t->queue));
-        TRY(params_refresh(*params, t->queue));
+        TRY(checkpoint_load(t->options.from, false, &alone->layout, alone->params, t->queue));
+        TRY(params_refresh(alone->params, t->queue));
     }
-    enum status status = decoder_create(&t->layout, *params, &plan, alone->sp, t->dev, &decoder);
+    enum status status = decoder_create(&alone->layout, alone->params, &plan, alone->groups.sp, t->dev, &decoder);
     if (status == STATUS_OK)
-        status = whole_rows(t, decoder, valid, loss);
+        status = whole_rows(t, decoder, valid, &alone->loss);
     if (status == STATUS_OK)
-        status = params_finish_grads(*params, t->queue, norm);
+        status = params_finish_grads(alone->params, t->queue, &alone->norm);
     decoder_destroy(decoder);
     return status;
 }
@@ -177,28 +190,28 @@ static enum status tell_all(struct trainer *t, struct trainer_verdict *v)
 
 enum status trainer_verify(struct trainer *t, struct trainer_verdict *out)
 {
-    struct groups alone = {0};
-    struct params *params = NULL;
+    struct alone alone = {0};
     struct trainer_verdict verdict = {0};
-    double norm, whole_norm = 0, valid = 0;
+    double norm, valid = 0;
     enum status status;
     TRY(trainer_gradients(t, 0, &verdict.loss, &norm));
     for (int64_t m = 0; m < t->options.plan.accumulate; m++)
         valid += data_index(comm_rank(t->world), t->options.plan.sp) == 0 ? (double)t->batch[m].valid : 0;
     TRY(groups_sum(&t->groups, &valid, 1, t->queue));
     comm_set_deadline(t->world, PATIENCE_US);
-    TRY_OUT(groups_create_alone(t->world, t->dev, &alone));
-    alone.world = alone.sp; /* nobody else takes part */
-    status =
-        comm_rank(t->world) == 0 ? whole_run(t, &alone, valid, &params, &verdict.whole_loss, &whole_norm) : STATUS_OK;
+    TRY_OUT(groups_create_alone(t->world, t->dev, &alone.groups));
+    alone.groups.world = alone.groups.sp; /* nobody else takes part */
+    status = comm_rank(t->world) == 0 ? whole_run(t, valid, &alone) : STATUS_OK;
     TRY_OUT(comm_agree(t->world, status, "run the rows whole"));
-    TRY_OUT(compare_all(t, params, whole_norm, &verdict));
+    TRY_OUT(compare_all(t, &alone, &verdict));
+    verdict.whole_loss = alone.loss;
     verdict.loss_error = fabs(verdict.loss - verdict.whole_loss) / fmax(fabs(verdict.whole_loss), 1e-30);
-    verdict.norm_error = fabs(norm - whole_norm) / fmax(whole_norm, 1e-30);
+    verdict.norm_error = fabs(norm - alone.norm) / fmax(alone.norm, 1e-30);
     TRY_OUT(tell_all(t, &verdict));
     *out = verdict;
 out:
-    params_destroy(params);
-    groups_destroy(&alone);
+    params_destroy(alone.params);
+    layout_free(&alone.layout);
+    groups_destroy(&alone.groups);
     return status;
 }

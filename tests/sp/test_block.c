@@ -349,7 +349,7 @@ static int rank_refused(const struct launch *launch, void *arg)
     struct block_parallel parallel = {PLAN_METHOD_SPLIT_GATHER, side.comm, 1};
     shape.ffn = 49;
     RANK_CHECK(block_create(&shape, &parallel, 8, side.dev, &block) == STATUS_USAGE && block == NULL);
-    RANK_CHECK(strstr(status_last()->what, "ffn 49") != NULL);
+    RANK_CHECK(strstr(status_last()->what, "49 columns") != NULL);
     shape = scenes[0].shape;
     shape.heads = shape.kv_heads = 3;
     RANK_CHECK(block_create(&shape, &parallel, 8, side.dev, &block) == STATUS_USAGE && block == NULL);

@@ -2,6 +2,7 @@
  * of them. Groups are cut anew within one launch of eight ranks. */
 #include "base/check.h"
 
+#include "base/file.h"
 #include "comm/ranks.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,9 @@ static const char qwen2[] =
 static const char qwen3[] =
     "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,\"hidden_size\":24,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":1,\"head_dim\":16,\"intermediate_size\":40,\"vocab_size\":256}";
+static const char copies[] = /* of kv heads, with their biases, on 4 ranks that cut a layer */
+    "{\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":8,"
+    "\"num_key_value_heads\":2,\"intermediate_size\":40,\"vocab_size\":256}";
 static const char window[] =
     "{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":4,\"intermediate_size\":32,\"vocab_size\":256,\"sliding_window\":9}";
@@ -71,24 +75,36 @@ static struct trainer_options options_of(const char *config, int sp, int shard, 
     return o;
 }
 
+static void split_gather(struct plan *plan)
+{
+    plan->method = PLAN_METHOD_SPLIT_GATHER;
+    snprintf(plan->exchange, sizeof plan->exchange, "%s", PLAN_GATHER_EXCHANGE);
+}
+
 static const struct {
     int sp, shard, replicate;
 } splits[] = {{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {2, 2, 1}, {4, 2, 1}, {2, 2, 2}, {1, 1, 2}};
 
-/* Which of three methods. */
-static void method_set(struct plan *plan, int way)
+static const enum plan_method methods[] = {PLAN_METHOD_ULYSSES, PLAN_METHOD_RING, PLAN_METHOD_ULYSSES_RING,
+                                           PLAN_METHOD_SPLIT_GATHER};
+enum { METHODS = sizeof methods / sizeof *methods };
+
+static void method_set(struct plan *plan, enum plan_method method)
 {
-    plan->method = way == 0 ? PLAN_METHOD_ULYSSES : way == 1 ? PLAN_METHOD_RING : PLAN_METHOD_ULYSSES_RING;
-    plan->ring = way == 2 ? 2 : 1;
-    if (way == 1)
+    plan->method = method;
+    plan->ring = method == PLAN_METHOD_ULYSSES_RING ? 2 : 1;
+    if (method == PLAN_METHOD_RING)
         snprintf(plan->exchange, sizeof plan->exchange, "%s", PLAN_RING_EXCHANGE);
+    if (method == PLAN_METHOD_SPLIT_GATHER)
+        split_gather(plan);
 }
 
 /* With one rank all are one; with two, ulysses+ring is ring; a ring has no windows. */
 static bool method_differs(const struct trainer_options *o)
 {
-    return o->plan.method == PLAN_METHOD_ULYSSES ||
-           (o->plan.sp > (o->plan.method == PLAN_METHOD_RING ? 1 : 2) && o->model.window_layers == 0);
+    bool ring = o->plan.method == PLAN_METHOD_RING || o->plan.method == PLAN_METHOD_ULYSSES_RING;
+    int least = o->plan.method == PLAN_METHOD_ULYSSES ? 1 : o->plan.method == PLAN_METHOD_ULYSSES_RING ? 3 : 2;
+    return o->plan.sp >= least && !(ring && o->model.window_layers > 0);
 }
 
 static int verify(struct side *side, struct comm *world, const struct trainer_options *o, const char *what)
@@ -108,7 +124,7 @@ static int verify(struct side *side, struct comm *world, const struct trainer_op
     return 0;
 }
 
-/* Every split x ZeRO stage x dense or packed. Sizes below eight run side by side. */
+/* Every split x ZeRO stage x dense or packed x method. Sizes below eight run side by side. */
 static int rank_verify(const struct launch *launch, void *arg)
 {
     struct side side;
@@ -122,11 +138,11 @@ static int rank_verify(const struct launch *launch, void *arg)
             continue;
         RANK_TRY(comm_split(side.comm, launch->rank / n, launch->rank, &world));
         for (int zero = 0; zero <= 3 && !failed; zero++)
-            for (int way = 0; way < 6 && !failed; way++) { /* a method, dense or packed */
+            for (int way = 0; way < 2 * METHODS && !failed; way++) { /* a method, dense or packed */
                 bool packed = way % 2 != 0;
                 struct trainer_options o =
                     options_of(config, splits[s].sp, splits[s].shard, splits[s].replicate, zero, packed);
-                method_set(&o.plan, way / 2);
+                method_set(&o.plan, methods[way / 2]);
                 if (method_differs(&o))
                     failed = verify(&side, world, &o, packed ? "packed" : "dense");
             }
@@ -146,7 +162,7 @@ static void every_split_has_the_gradients_of_the_whole(void **state)
 static void other_decoders(void **state)
 {
     (void)state;
-    static const char *const configs[] = {qwen2, qwen3, window};
+    static const char *const configs[] = {qwen2, qwen3, copies, window};
     for (int c = 0; c < CHECK_COUNT(configs); c++) {
         const char *config = configs[c];
         ranks_pass(4, rank_verify, &config);
@@ -180,9 +196,12 @@ static int rank_steps(const struct launch *launch, void *arg)
     o.plan.accumulate = 4;
     int failed = steps_run(&side, alone, &o, &whole_loss, &whole_norm);
     for (int zero = 0; zero <= 3 && !failed; zero++)
-        for (int sp = 1; sp <= 4 && !failed; sp *= 2) {
+        for (int way = 0; way < 5 && !failed; way++) { /* sp 1, 2, 4, then 2 and 4 of split_gather */
+            int sp = way < 3 ? 1 << way : 1 << (way - 2);
             o = options_of(llama, sp, 4 / sp, 1, zero, false);
             o.plan.accumulate = sp;
+            if (way >= 3)
+                split_gather(&o.plan);
             failed = steps_run(&side, side.comm, &o, &loss, &norm);
             RANK_CHECK(failed || (whole_loss > 1 && fabs(loss - whole_loss) < 2e-5 * whole_loss));
             RANK_CHECK(failed || fabs(norm - whole_norm) < 2e-4 * whole_norm);
@@ -196,6 +215,116 @@ static void every_split_takes_the_same_steps(void **state)
 {
     (void)state;
     ranks_pass(4, rank_steps, NULL);
+}
+
+static bool same_file(const char *dir, int a, int b, const char *name)
+{
+    char path_a[512], path_b[512], *text_a = NULL, *text_b = NULL;
+    size_t n_a = 0, n_b = 0;
+    snprintf(path_a, sizeof path_a, "%s/step-%d/%s", dir, a, name);
+    snprintf(path_b, sizeof path_b, "%s/step-%d/%s", dir, b, name);
+    bool same = file_read(path_a, 1 << 24, &text_a, &n_a) == STATUS_OK &&
+                file_read(path_b, 1 << 24, &text_b, &n_b) == STATUS_OK && n_a == n_b && n_a > 1000 &&
+                memcmp(text_a, text_b, n_a) == 0;
+    if (!same)
+        fprintf(stderr, "%s and %s differ\n", path_a, path_b);
+    free(text_a);
+    free(text_b);
+    return same;
+}
+
+/* What one split wrote another reads, and would write the same: step-`from` becomes step-`to`. */
+static int write_again(struct side *side, struct comm *world, const struct trainer_options *base, int sp, int zero,
+                       bool cut, int to)
+{
+    struct trainer *trainer = NULL;
+    struct trainer_options o = *base;
+    o.plan.sp = sp;
+    o.plan.dp_shard = comm_size(world) / sp;
+    o.plan.zero_stage = zero;
+    o.seed = 99; /* nothing of it stays */
+    o.resume = true;
+    if (cut)
+        split_gather(&o.plan);
+    RANK_TRY(trainer_create(&o, world, side->dev, &trainer));
+    RANK_CHECK(trainer_first(trainer) == to - 1);
+    RANK_TRY(trainer_save(trainer, to));
+    trainer_destroy(trainer);
+    return 0;
+}
+
+/* From a step of one rank through all ways of cutting it. */
+static int rank_checkpoints(const struct launch *launch, void *arg)
+{
+    static const struct {
+        int sp, zero;
+        bool cut;
+    } ways[] = {{4, 0, true}, {2, 3, false}, {2, 1, true}, {1, 2, false}, {4, 3, true}, {2, 2, true}};
+    struct side side;
+    struct comm *alone = NULL;
+    struct trainer *trainer = NULL;
+    struct trainer_report report;
+    int failed = 0, step = 2;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(comm_split(side.comm, launch->rank, 0, &alone));
+    struct trainer_options o = options_of(copies, 1, 1, 1, 0, false);
+    snprintf(o.save, sizeof o.save, "%s", (const char *)arg);
+    if (launch->rank == 0) {
+        RANK_TRY(trainer_create(&o, alone, side.dev, &trainer));
+        RANK_TRY(trainer_step(trainer, 0, &report));
+        RANK_TRY(trainer_step(trainer, 1, &report));
+        RANK_TRY(trainer_save(trainer, 2));
+        trainer_destroy(trainer);
+    }
+    RANK_TRY(comm_barrier(side.comm, side.queue));
+    for (int w = 0; w < CHECK_COUNT(ways) && !failed; w++, step++)
+        failed = write_again(&side, side.comm, &o, ways[w].sp, ways[w].zero, ways[w].cut, step + 1);
+    for (int s = 3; s <= step && launch->rank == 0 && !failed; s++) {
+        RANK_CHECK(same_file(o.save, 2, s, "model.safetensors"));
+        RANK_CHECK(same_file(o.save, 2, s, "optimizer.safetensors"));
+    }
+    comm_close(alone);
+    side_close(&side);
+    return failed;
+}
+
+static void every_split_reads_and_writes_the_same_checkpoint(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
+    char dir[] = "/tmp/sptune-test-XXXXXX", name[128];
+    assert_non_null(mkdtemp(dir));
+    ranks_pass(4, rank_checkpoints, dir);
+    for (int step = 2; step <= 8; step++) {
+        for (int f = 0; f < CHECK_COUNT(files); f++) {
+            snprintf(name, sizeof name, "%s/step-%d/%s", dir, step, files[f]);
+            assert_int_equal(unlink(name), 0);
+        }
+        snprintf(name, sizeof name, "%s/step-%d", dir, step);
+        assert_int_equal(rmdir(name), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static int rank_refuses(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer *trainer = NULL;
+    struct trainer_options o = options_of(llama, 2, 1, 1, 3, false);
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    split_gather(&o.plan);
+    o.model.ffn = 47;
+    RANK_CHECK(trainer_create(&o, side.comm, side.dev, &trainer) == STATUS_USAGE && trainer == NULL);
+    RANK_CHECK(strstr(status_last()->what, "47 columns of the MLP leave 1 over") != NULL);
+    side_close(&side);
+    return 0;
+}
+
+static void layers_that_cannot_be_cut_are_refused(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_refuses, NULL);
 }
 
 /* Packed rows of one token of "x\n": the newline is the last of its document. Some steps have nothing but such rows. */
@@ -267,6 +396,8 @@ int main(void)
         cmocka_unit_test(every_split_has_the_gradients_of_the_whole),
         cmocka_unit_test(other_decoders),
         cmocka_unit_test(every_split_takes_the_same_steps),
+        cmocka_unit_test(every_split_reads_and_writes_the_same_checkpoint),
+        cmocka_unit_test(layers_that_cannot_be_cut_are_refused),
         cmocka_unit_test(c04_no_label_of_any_rank_is_valid),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
