@@ -6,6 +6,7 @@
 #include "comm/window.h"
 #include "kernels/attention.h"
 #include "sp/exchange.h"
+#include "train/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ const struct opt train_options[] = {
     {"separator", 0, OPT_VALUE, "TOKENS",
      "pack documents that end with it: \"\\n\\n\", or ids with commas [not packed]"},
     {"plan", 0, OPT_VALUE, "FILE", "a recommendation.json of tune, for the options below"},
-    {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses, ring or ulysses+ring [ulysses]"},
+    {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses, ring, split_gather or ulysses+ring [ulysses]"},
     {"ring", 0, OPT_VALUE, "R", "of ulysses+ring: ranks that pass keys and values round [2]"},
     {"sp", 0, OPT_VALUE, "P", "ranks that share a sequence [1; with no size given and no model 2]"},
     {"dp-shard", 0, OPT_VALUE, "D", "sp groups that shard parameters with each other [the ranks that remain]"},
@@ -146,7 +147,7 @@ static enum status plan_of_file(const char *path, struct plan *out)
     TRY(json_read(path, &document));
     const char *text = json_string_value(json_object_get(json_object_get(document, "plan"), "text"));
     enum status status = text != NULL ? plan_parse(text, out)
-                                      : HINT(FAIL(STATUS_USAGE, "%s has no plan", path),
+                                      : HINT(FAIL(STATUS_USAGE, "there is no plan in it"),
                                              "a recommendation.json that `sptune tune` wrote");
     json_decref(document);
     return status == STATUS_OK ? status : WHERE(status, "--plan %s", path);
@@ -160,9 +161,8 @@ static enum status word(const struct cli *cli, const char *name, const char *con
 
 static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
 {
-    static const char *const checkpointing[] = {"none", "full"}, *const loss[] = {"plain", "tiled"},
-                             *const methods[] = {"ulysses", "ring", "ulysses+ring"};
-    static const enum plan_method method[] = {PLAN_METHOD_ULYSSES, PLAN_METHOD_RING, PLAN_METHOD_ULYSSES_RING};
+    static const char *const checkpointing[] = {"none", "full"}, *const loss[] = {"plain", "tiled"};
+    const char *methods[PLAN_METHOD_COUNT];
     const struct opt_set *opts = &cli->opts;
     const char *file = opt_value(opts, "plan");
     int64_t zero, batch, accumulate, ring;
@@ -173,9 +173,10 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
     plan->micro_batch = toy ? 8 : 1;
     if (file != NULL)
         TRY(plan_of_file(file, plan));
-    int was = plan->method == PLAN_METHOD_RING ? 1 : plan->method == PLAN_METHOD_ULYSSES_RING ? 2 : 0;
-    TRY(word(cli, "method", methods, 3, was, &picked));
-    plan->method = method[picked];
+    for (int m = 0; m < PLAN_METHOD_COUNT; m++)
+        methods[m] = plan_method_name((enum plan_method)m);
+    TRY(word(cli, "method", methods, PLAN_METHOD_COUNT, (int)plan->method, &picked));
+    plan->method = (enum plan_method)picked;
     TRY(opt_count(opts, "ring", 1, 1 << 16, plan->method == PLAN_METHOD_ULYSSES_RING ? 2 : 1, &ring));
     plan->ring = (int)ring;
     TRY(word(cli, "checkpointing", checkpointing, 2, plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 0 : 1, &picked));
@@ -233,21 +234,69 @@ static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
     return STATUS_OK;
 }
 
+enum { NAMES = 32 };
+
 static enum status kernel(const struct cli *cli, enum dev_kind device, struct plan *plan)
 {
-    const char *name = opt_value(&cli->opts, "attention");
+    const char *name = opt_value(&cli->opts, "attention"), *names[NAMES];
+    size_t n = 0;
     if (name == NULL)
         name = device == DEV_CPU ? "cpu" : "cudnn";
-    if (attention_find(name) == NULL) {
-        const char *names[16];
-        int n = 0;
-        while (attentions[n] != NULL && n < 16) {
-            names[n] = attentions[n]->name;
-            n++;
-        }
-        return opt_unknown("--attention", name, names, (size_t)n);
-    }
+    for (int i = 0; attentions[i] != NULL && n < NAMES; i++)
+        if (attentions[i]->dev == device)
+            names[n++] = attentions[i]->name;
+    if (attention_find(name) == NULL)
+        return opt_unknown("--attention", name, names, n);
     text_print(plan->attention, sizeof plan->attention, "%s", name);
+    return STATUS_OK;
+}
+
+static enum status exchange(const struct cli *cli, enum dev_kind device, struct plan *plan)
+{
+    const char *name = opt_value(&cli->opts, "exchange"), *names[NAMES];
+    size_t n = 0;
+    const char *fixed = plan->method == PLAN_METHOD_RING           ? PLAN_RING_EXCHANGE
+                        : plan->method == PLAN_METHOD_SPLIT_GATHER ? PLAN_GATHER_EXCHANGE
+                                                                   : NULL;
+    if (fixed != NULL && name != NULL && strcmp(name, fixed) != 0)
+        return HINT(FAIL(STATUS_USAGE, "--exchange %s: method %s moves data by %s", name,
+                         plan_method_name(plan->method), fixed),
+                    "leave it out");
+    if (fixed != NULL) {
+        text_print(plan->exchange, sizeof plan->exchange, "%s", fixed);
+        return STATUS_OK;
+    }
+    if (name == NULL)
+        name = device == DEV_CPU ? "packed" : "push";
+    for (int i = 0; exchanges[i] != NULL && n < NAMES; i++)
+        if (exchanges[i]->dev == device)
+            names[n++] = exchanges[i]->name;
+    if (exchange_find(name) == NULL)
+        return opt_unknown("--exchange", name, names, n);
+    text_print(plan->exchange, sizeof plan->exchange, "%s", name);
+    return STATUS_OK;
+}
+
+/* A plan that cannot be, with the nearest sizes that can. */
+static enum status refuse(const struct verdict *verdict)
+{
+    enum status status = FAIL(STATUS_USAGE, "%s", verdict->why);
+    const char *noun =
+        verdict->rule == RULE_HEADS_NOT_DIVISIBLE || verdict->rule == RULE_KV_RULE || verdict->rule == RULE_WORLD
+            ? "sp "
+            : "";
+    const long long below = verdict->nearest[0], above = verdict->nearest[1];
+    if (below > 0 && above > 0)
+        return HINT(status, "%s%lld and %lld would work", noun, below, above);
+    return below > 0 || above > 0 ? HINT(status, "%s%lld would work", noun, below > 0 ? below : above) : status;
+}
+
+/* Said before any rank is started. */
+static enum status trainable(const struct trainer_options *o)
+{
+    struct layout layout;
+    TRY(layout_create(&o->model, o->dtype, &layout));
+    layout_free(&layout);
     return STATUS_OK;
 }
 
@@ -258,21 +307,19 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
     struct trainer_options *o = &out->trainer;
     struct problem problem;
     int picked;
-    TRY(sizes(cli, ranks, &o->plan));
-    TRY(kernel(cli, device, &o->plan));
     TRY(word(cli, "dtype", dtypes, 3, device == DEV_CPU ? 0 : 1, &picked));
     o->dtype = types[picked];
-    const char *exchange = opt_value(&cli->opts, "exchange");
-    if (exchange == NULL)
-        exchange = o->plan.method == PLAN_METHOD_RING ? PLAN_RING_EXCHANGE : device == DEV_CPU ? "packed" : "push";
-    text_print(o->plan.exchange, sizeof o->plan.exchange, "%s", exchange);
+    TRY(trainable(o));
+    TRY(sizes(cli, ranks, &o->plan));
+    TRY(kernel(cli, device, &o->plan));
+    TRY(exchange(cli, device, &o->plan));
     for (int i = 0; i < o->n_seqs; i++) {
         problem_from_model(&o->model, o->seqs[i], ranks, &problem);
         problem.batch = o->plan.micro_batch;
         problem.dtype = o->dtype;
         struct verdict verdict = plan_check(&problem, &o->plan, device);
         if (!verdict_ok(&verdict))
-            return FAIL(STATUS_USAGE, "%s", verdict.why);
+            return refuse(&verdict);
     }
     return STATUS_OK;
 }

@@ -83,7 +83,7 @@ static enum status print_step(const struct trainer_report *r, const double *eval
 static enum status on_step(void *arg, const struct trainer_report *r, const double *eval)
 {
     struct screen *screen = arg;
-    if (r->step == 0)
+    if (screen->tokens == 0)
         screen->first_loss = r->loss;
     screen->tokens += r->tokens;
     screen->seconds += r->seconds;

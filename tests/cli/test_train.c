@@ -1,0 +1,337 @@
+/* cli/test_train.c -- `sptune train`: what it says in each form, what it refuses and with which words, what an interrupt, a full disk and a
+ * resumed run leave.
+ */
+#include "cli/run.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/mount.h>
+
+#define TINY "train --seq 64 --micro-batch 2 --ranks 2 --progress none "
+
+static void put(const char *name, const void *bytes, size_t n)
+{
+    FILE *file = fopen(temp_path(&run_temp, name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static bool exists(const char *name)
+{
+    return access(temp_path(&run_temp, name), F_OK) == 0;
+}
+
+/* ---- what it says ---- */
+
+static void test_screen(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, TINY "--steps 3");
+    run_expect(&run, 0);
+    run_says(run.out, "820,352 parameters");
+    run_says(run.out, "sp=2 dp_shard=1");
+    run_says(run.out, "3 of 3 steps");
+    run_free(&run);
+    run_nothing_left();
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, TINY "--steps 3 --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train"), *rows = json_object_get(document, "steps");
+    assert_int_equal(json_integer_value(json_object_get(document, "params")), 820352);
+    assert_true(json_integer_value(json_object_get(document, "memory_bytes")) > 820352 * 4);
+    assert_int_equal(json_array_size(rows), 3);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *row = json_array_get(rows, i);
+        assert_int_equal(json_integer_value(json_object_get(row, "step")), i + 1);
+        assert_int_equal(json_integer_value(json_object_get(row, "tokens")), 128);
+        assert_true(json_real_value(json_object_get(row, "grad_norm")) > 0);
+    }
+    /* ln 256 is the loss of one who knows nothing. */
+    assert_true(fabs(json_real_value(json_object_get(json_array_get(rows, 0), "loss")) - log(256)) < 0.2);
+    assert_true(json_real_value(json_object_get(json_array_get(rows, 2), "loss")) < 5.3);
+    json_decref(document);
+    run_free(&run);
+}
+
+/* losses[n] of the rows that --jsonl printed; the step of the first. */
+static int64_t losses_of(const struct run *run, double *losses, int n)
+{
+    int64_t first = -1;
+    const char *at = run->out;
+    assert_int_equal(run_lines(run->out), n);
+    for (int i = 0; i < n; i++, at = strchr(at, '\n') + 1) {
+        json_t *row = json_loads(at, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(row);
+        int64_t step = json_integer_value(json_object_get(row, "step"));
+        first = i == 0 ? step : first;
+        assert_int_equal(step, first + i);
+        losses[i] = json_real_value(json_object_get(row, "loss"));
+        json_decref(row);
+    }
+    return first;
+}
+
+static void test_jsonl(void **state)
+{
+    (void)state;
+    struct run run;
+    double once[3], again[3], other[3];
+    const struct {
+        const char *more;
+        double *losses;
+    } runs[] = {{"", once}, {"", again}, {"--seed 2", other}};
+    for (int i = 0; i < 3; i++) {
+        run_do(&run, TINY "--steps 3 --jsonl %s", runs[i].more);
+        run_expect(&run, 0);
+        assert_int_equal(losses_of(&run, runs[i].losses, 3), 1);
+        run_free(&run);
+    }
+    assert_memory_equal(once, again, sizeof once);
+    for (int i = 0; i < 3; i++)
+        assert_true(fabs(once[i] - other[i]) > 1e-6);
+}
+
+static void test_verify(void **state)
+{
+    (void)state;
+    static const char *const splits[] = {"--sp 2", "--sp 1 --zero 2", "--sp 1 --dp-replicate 2 --accumulate 2"};
+    for (int i = 0; i < CHECK_COUNT(splits); i++) {
+        struct run run;
+        run_do(&run, TINY "--verify %s --json", splits[i]);
+        run_expect(&run, 0);
+        json_t *document = run_json(&run, "train"), *verify = json_object_get(document, "verify");
+        assert_int_equal(json_integer_value(json_object_get(verify, "tensors")), 38); /* 9 a layer, embedding, norm */
+        assert_true(json_real_value(json_object_get(verify, "grad_error")) <= 1e-5);
+        json_decref(document);
+        run_free(&run);
+    }
+}
+
+static void test_eval(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, TINY "--steps 4 --eval-every 2 --jsonl");
+    run_expect(&run, 0);
+    const char *first = strstr(run.out, "eval_loss");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "eval_loss"));
+    assert_null(strstr(strstr(first + 1, "eval_loss") + 1, "eval_loss"));
+    run_free(&run);
+}
+
+/* ---- what it refuses ---- */
+
+static const char gpt2[] =
+    "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":32,\"n_head\":4,\"n_positions\":64,\"vocab_size\":256}";
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } bad[] = {
+        {"train --ranks 3 --sp 3", "4 query heads over 3 ranks leave 1 over"},
+        {"train --ranks 8 --sp 8", "4 query heads are fewer than 8 ranks; sp 4"},
+        {"train --ranks 4 --sp 3", "does not divide 4 ranks"},
+        {"train --ranks 4 --sp 2 --dp-shard 4", "dp_shard 2, or --ranks 8"},
+        {"train --zero 4", "--zero: 4 is too large; use 3 or less"},
+        {"train --method rong", "'rong'"},
+        {"train --attention fast", "--attention does not know 'fast'"},
+        {"train --exchange fast", "--exchange does not know 'fast'"},
+        {"train --dtype fp64", "'fp64'"},
+        {"train --resume", "--resume without --save"},
+        {"train --every 2", "--every without --save"},
+        {"train --lr fast", "--lr is 'fast'"},
+        {"train --steps 0", "--steps"},
+        {"train --data nowhere.txt", "nowhere.txt: cannot read"},
+        {"train --data small.txt --ranks 2", "small.txt: 1000 tokens, 2049 are needed for one step"},
+        {"train --data small.txt --ranks 2 --seq 4k --micro-batch 1", "1000 tokens, 4097 are needed"},
+        {TINY "--steps 2 --data small.txt --tokens u16", "is 24929, the vocabulary has 256"},
+        {TINY "--separator '\\n'", "--micro-batch 1 with more --accumulate"},
+        {"train --model gpt2-of-mine.json", "cannot be trained here"},
+        {"train --model no-such-model", "no-such-model"},
+        {"train --plan nowhere.json", "nowhere.json: cannot read"},
+        {"train --plan empty.json", "a recommendation.json that `sptune tune` wrote"},
+        {"train --plan wrong.json", "--plan wrong.json"},
+        {TINY "--from nowhere", "nowhere: cannot read"},
+        {TINY "--from foreign.safetensors", "foreign.safetensors"},
+    };
+    static char small[1000];
+    memset(small, 'a', sizeof small);
+    put("small.txt", small, sizeof small);
+    put("empty.json", "{}", 2);
+    put("gpt2-of-mine.json", gpt2, sizeof gpt2 - 1);
+    put("wrong.json", "{\"plan\":{\"text\":\"ulysses sp=two\"}}", 34);
+    put("foreign.safetensors", "weights", 7);
+    for (int i = 0; i < CHECK_COUNT(bad); i++) {
+        struct run run;
+        run_do(&run, "%s -q", bad[i].line);
+        run_expect(&run, 2);
+        run_says(run.err, bad[i].says);
+        if (run_lines(run.err) != 1)
+            fail_msg("%s: not one line: %s", bad[i].line, run.err);
+        run_free(&run);
+    }
+    run_nothing_left();
+}
+
+/* ---- checkpoints ---- */
+
+/* Three more steps after three are the last three of six, to the bit; under another split to rounding. */
+static void test_resume(void **state)
+{
+    (void)state;
+    struct run run;
+    double whole[6], rest[3];
+    char step6[1100];
+    run_do(&run, TINY "--steps 6 --save kept --every 3 --jsonl");
+    run_expect(&run, 0);
+    losses_of(&run, whole, 6);
+    run_free(&run);
+    snprintf(step6, sizeof step6, "%s", temp_path(&run_temp, "kept/step-6"));
+    for (int other = 0; other < 2; other++) {
+        assert_int_equal(rename(step6, temp_path(&run_temp, other ? "second" : "first")), 0);
+        run_do(&run, "train --seq 64 --micro-batch %d --sp %d --ranks 2 --steps 6 --save kept --resume --jsonl",
+               other ? 1 : 2, other ? 1 : 2);
+        run_expect(&run, 0);
+        assert_int_equal(losses_of(&run, rest, 3), 4);
+        if (!other)
+            assert_memory_equal(rest, whole + 3, sizeof rest);
+        for (int i = 0; i < 3; i++)
+            assert_true(fabs(rest[i] - whole[3 + i]) < 1e-4);
+        run_free(&run);
+        assert_true(exists("kept/step-6/model.safetensors"));
+    }
+}
+
+/* Of a run that Ctrl-C ends, each step that was reported is kept. */
+static void test_interrupt(void **state)
+{
+    (void)state;
+    static const int sigs[] = {SIGINT, SIGTERM};
+    for (int i = 0; i < 2; i++) {
+        struct run run;
+        char dir[64];
+        run_begin(&run, TINY "--steps 100000 --jsonl --save cut%d", i);
+        assert_true(run_wait(&run, 1, "\n", 3));
+        run_kill(&run, run.pid, sigs[i]);
+        run_end(&run);
+        run_expect(&run, 128 + sigs[i]);
+        snprintf(dir, sizeof dir, "cut%d/step-%d", i, run_lines(run.out));
+        if (!exists(dir))
+            fail_msg("%d steps were reported; there is no %s", run_lines(run.out), dir);
+        run_free(&run);
+        run_nothing_left();
+    }
+}
+
+static char *read_file(const char *path, size_t *n)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *n = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*n);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *n, file), *n);
+    fclose(file);
+    return bytes;
+}
+
+/* Where a tensor lies in a safetensors file. */
+static char *tensor_in(char *bytes, const char *name, int64_t *out_size)
+{
+    uint64_t header;
+    memcpy(&header, bytes, sizeof header);
+    json_t *entries = json_loadb(bytes + 8, (size_t)header, 0, NULL);
+    json_t *offsets = json_object_get(json_object_get(entries, name), "data_offsets");
+    int64_t from = json_integer_value(json_array_get(offsets, 0)), to = json_integer_value(json_array_get(offsets, 1));
+    assert_true(to > from);
+    json_decref(entries);
+    *out_size = to - from;
+    return bytes + 8 + header + from;
+}
+
+static void test_bad_weights(void **state)
+{
+    (void)state;
+    struct run run;
+    size_t n;
+    int64_t size;
+    run_do(&run, TINY "--steps 1 --save seedling");
+    run_expect(&run, 0);
+    run_free(&run);
+    char *bytes = read_file(temp_path(&run_temp, "seedling/step-1/model.safetensors"), &n);
+    put("short.safetensors", bytes, n - 1000);
+    run_do(&run, TINY "--from short.safetensors -q");
+    run_expect(&run, 2);
+    run_says(run.err, "short.safetensors");
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
+    static const char wide[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":4,\"hidden_size\":128,"
+                               "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"intermediate_size\":512,"
+                               "\"vocab_size\":256,\"head_dim\":32,\"tie_word_embeddings\":true}";
+    put("wide.json", wide, sizeof wide - 1);
+    run_do(&run, TINY "--from seedling/step-1 --steps 1 --model wide.json -q");
+    run_expect(&run, 2);
+    run_says(run.err, "model.layers.0.mlp.");
+    run_says(run.err, "512");
+    run_free(&run);
+    (void)tensor_in(bytes, "model.layers.2.mlp.up_proj.weight", &size);
+    free(bytes);
+}
+
+/* ---- a full disk ---- */
+
+/* What a file system of its own holds besides one checkpoint is less than a second one: the first stays whole and a run goes on from it. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    enum { CHECKPOINT = 820352 * 12 };
+    char options[64];
+    struct run run;
+    if (!run_alone) {
+        printf("no mount namespace here\n");
+        skip();
+    }
+    const char *dir = temp_path(&run_temp, "small");
+    mkdir(dir, 0777);
+    snprintf(options, sizeof options, "size=%d,mode=777", CHECKPOINT * 3 / 2);
+    assert_int_equal(mount("tmpfs", dir, "tmpfs", 0, options), 0);
+    run_do(&run, TINY "--steps 4 --save small --every 2 -q");
+    run_expect(&run, 4);
+    run_says(run.err, "step-4");
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
+    run_nothing_left();
+    assert_true(exists("small/step-2/optimizer.safetensors"));
+    assert_int_equal(temp_count(temp_path(&run_temp, "small")), 1);
+    snprintf(options, sizeof options, "size=%d", CHECKPOINT * 3);
+    assert_int_equal(mount("tmpfs", temp_path(&run_temp, "small"), "tmpfs", MS_REMOUNT, options), 0);
+    run_do(&run, TINY "--steps 4 --save small --resume --jsonl");
+    run_expect(&run, 0);
+    double rest[2];
+    assert_int_equal(losses_of(&run, rest, 2), 3);
+    run_free(&run);
+    umount(temp_path(&run_temp, "small"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_screen),    cmocka_unit_test(test_json),      cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_verify),    cmocka_unit_test(test_eval),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_resume),    cmocka_unit_test(test_interrupt), cmocka_unit_test(test_bad_weights),
+        cmocka_unit_test(test_full_disk),
+    };
+    return cmocka_run_group_tests(tests, run_place, run_leave);
+}
