@@ -30,6 +30,7 @@ static const struct scene scenes[] = {
     {"norms of q and k", SHAPE(20, 28, 4, 2, 8, false, true, DTYPE_FP32), 1, 15, 0, {0}},
     {"documents", SHAPE(16, 32, 4, 2, 8, true, true, DTYPE_FP32), 1, 22, 3, {7, 1, 14}},
     {"documents in two rows", SHAPE(16, 32, 4, 1, 4, false, false, DTYPE_FP32), 2, 16, 2, {11, 5}},
+    {"bf16", SHAPE(32, 64, 8, 4, 16, true, false, DTYPE_BF16), 2, 18, 0, {0}},
 };
 enum { WORLD = 4, PADDING = WORLD - 1 /* tokens at most */ };
 
