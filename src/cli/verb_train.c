@@ -11,12 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Relative errors beyond which the sharded run is another one: fp32 sums in another order; one rounding of bf16 and fp16 is 2^-9 and 2^-12. */
-static double tolerance(enum dtype dtype)
-{
-    return dtype == DTYPE_FP32 ? 1e-5 : dtype == DTYPE_BF16 ? 2e-2 : 5e-3;
-}
-
 struct screen {
     struct cli *cli;
     const struct run_options *options;
@@ -148,21 +142,20 @@ static json_t *to_json(const struct screen *screen, const struct run_options *op
                             json_pack("{s:f s:f s:f s:f s:i s:f}", "loss", result->verdict.loss, "whole_loss",
                                       result->verdict.whole_loss, "loss_error", result->verdict.loss_error,
                                       "grad_error", result->verdict.worst, "tensors", result->verdict.tensors,
-                                      "tolerance", tolerance(o->dtype)));
+                                      "grad_error_allowed", result->verdict.allowed));
     else
         json_object_set(document, "steps", screen->rows);
     return document;
 }
 
-static enum status judge(const struct run_options *options, const struct run_result *result)
+static enum status judge(const struct run_result *result)
 {
     const struct trainer_verdict *v = &result->verdict;
-    double most = tolerance(options->trainer.dtype);
-    if (v->loss_error <= most && v->worst <= most)
+    if (v->loss_error <= v->loss_allowed && v->worst <= v->allowed)
         return STATUS_OK;
     return FAIL(STATUS_CHECK,
                 "the sharded run is not the whole one: loss off by %.2e, the gradient of %s by %.2e; at most %.0e",
-                v->loss_error, result->worst_name, v->worst, most);
+                v->loss_error, result->worst_name, v->worst, v->allowed);
 }
 
 static enum status print_verdict(const struct run_options *options, const struct run_result *result)
@@ -173,7 +166,7 @@ static enum status print_verdict(const struct run_options *options, const struct
     text_add(&out, "plan  %s\nloss  %.6f, whole on one rank %.6f: relative error %.2e\n",
              plan_text(&options->trainer.plan, plan), v->loss, v->whole_loss, v->loss_error);
     text_add(&out, "gradients of %d tensors: largest relative error %.2e (%s), of their norm %.2e; at most %.0e\n",
-             v->tensors, v->worst, result->worst_name, v->norm_error, tolerance(options->trainer.dtype));
+             v->tensors, v->worst, result->worst_name, v->norm_error, v->allowed);
     enum status status = text_status(&out);
     if (status == STATUS_OK)
         status = cli_print(text_get(&out));
@@ -190,7 +183,7 @@ static enum status report(struct screen *screen, const struct run_result *result
         TRY(print_verdict(options, result));
     else if (!screen->cli->jsonl)
         TRY(print_end(screen, result));
-    return options->verify ? judge(options, result) : interrupt_status();
+    return options->verify ? judge(result) : interrupt_status();
 }
 
 static enum status root(struct ranks *ranks, void *arg)

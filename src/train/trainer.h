@@ -64,8 +64,10 @@ int64_t trainer_bytes(const struct trainer *trainer); /* of parameters, states a
 /* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient
  * |g - whole| / |whole|. Both start from the seed's weights. */
 struct trainer_verdict {
-    double loss, whole_loss, loss_error;
-    double worst;      /* over tensors */
+    double loss, whole_loss, loss_error, loss_allowed;
+    double worst; /* over tensors, against what is allowed */
+    double
+        allowed; /* of that tensor: 1e-5 in fp32; else twice the error of the whole run in the type, and a rounding */
     int worst_tensor;  /* trainer_tensor_name */
     double norm_error; /* of the global norm */
     int tensors;

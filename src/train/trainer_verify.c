@@ -1,6 +1,7 @@
 /* train/trainer_verify.c -- the same rows under the plan, and whole on one rank: are loss and gradients the same?
  *
- * Rank 0 does the whole with sp = 1, ZeRO 0 and the same attention; the others wait. Then the shards and pieces of each unit are gathered,
+ * Rank 0 does the whole with sp = 1, ZeRO 0 and the same attention; the others wait. Where the storage type is narrower than fp32 it does it
+ * in fp32 too: a plan may then be twice as far from that as the whole run in its own type is. Then the shards and pieces of each unit are gathered,
  * from the ranks of rank 0's shard group, and compared tensor by tensor there. Every rank gets the verdict.
  */
 #include "base/mem.h"
@@ -24,7 +25,7 @@ static void with_padding(const struct data_batch *batch, struct problem *problem
 }
 
 /* All rows of the step, one row at a time as a plan of one rank sees it. */
-static enum status whole_rows(struct trainer *t, struct decoder *decoder, double valid, double *loss)
+static enum status whole_rows(struct trainer *t, struct decoder *decoder, double valid, enum dtype dtype, double *loss)
 {
     const struct plan *plan = &t->options.plan;
     struct data_batch batch = {0};
@@ -42,6 +43,7 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
             trainer_problem(&t->options, &batch, 1, &problem);
             struct decoder_batch rows = {batch.ids, batch.labels, batch.positions};
             with_padding(&batch, &problem);
+            problem.dtype = dtype;
             share = trainer_share(t, valid, batch.valid);
             status = decoder_run(decoder, &problem, &rows, (float)share, true, t->queue, &here);
             sum += share * here;
@@ -67,14 +69,30 @@ static double difference(const float *a, const float *b, int64_t n)
     return sqrt(sum);
 }
 
-/* A tensor whose gradient is nothing against the whole's norm is held against a millionth of that. */
-static void compare(int index, int64_t n, const float *got, const float *want, double norm,
-                    struct trainer_verdict *verdict)
+/* One rounding of the storage type. */
+static double rounding(enum dtype dtype)
 {
-    double error = difference(got, want, n) / fmax(norm_of(want, n), fmax(norm * 1e-6, 1e-30));
+    return dtype == DTYPE_BF16 ? 0x1p-9 : 0x1p-12;
+}
+
+/* fp32: sums in another order. Narrower: twice the error of the whole run in that type against fp32, and a rounding where that error is
+ * small by chance. */
+static double allowance(enum dtype dtype, double plain)
+{
+    return dtype == DTYPE_FP32 ? 1e-5 : 2 * plain + rounding(dtype);
+}
+
+/* A tensor whose gradient is nothing against the whole's norm is held against a millionth of that. truth: in fp32; NULL: want is. */
+static void compare(int index, int64_t n, const float *got, const float *want, const float *truth, double norm,
+                    enum dtype dtype, struct trainer_verdict *verdict)
+{
+    const float *right = truth != NULL ? truth : want;
+    double size = fmax(norm_of(right, n), fmax(norm * 1e-6, 1e-30));
+    double error = difference(got, right, n) / size, allowed = allowance(dtype, difference(want, right, n) / size);
     verdict->tensors++;
-    if (!(error <= verdict->worst)) {
+    if (verdict->tensors == 1 || !(error / allowed <= verdict->worst / verdict->allowed)) {
         verdict->worst = error;
+        verdict->allowed = allowed;
         verdict->worst_tensor = index;
     }
 }
@@ -89,11 +107,12 @@ struct alone {
 
 /* Gradients of all ranks beside those of the whole run. */
 struct pair {
-    struct whole *split, *alone; /* alone: rank 0 only */
-    float *got, *want;           /* of the largest tensor; rank 0 only */
+    struct whole *split, *alone, *exact; /* the last two: rank 0 only, exact where the type is narrower than fp32 */
+    float *got, *want, *truth;           /* of the largest tensor; rank 0 only */
 };
 
-static enum status pair_create(struct trainer *t, const struct alone *alone, struct pair *pair)
+static enum status pair_create(struct trainer *t, const struct alone *alone, const struct alone *exact,
+                               struct pair *pair)
 {
     int64_t most = 0;
     bool here = alone->params != NULL;
@@ -101,39 +120,50 @@ static enum status pair_create(struct trainer *t, const struct alone *alone, str
     if (!here)
         return STATUS_OK;
     TRY(whole_create(&alone->layout, alone->params, &alone->groups, t->dev, true, &pair->alone));
+    if (exact->params != NULL)
+        TRY(whole_create(&exact->layout, exact->params, &alone->groups, t->dev, true, &pair->exact));
     for (int i = 0; i < t->layout.tensors; i++) {
         int64_t n = t->layout.tensor[i].whole_rows * t->layout.tensor[i].whole_cols;
         most = n > most ? n : most;
     }
     TRY(mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->got));
-    return mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->want);
+    TRY(mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->want));
+    return mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->truth);
 }
 
-static enum status compare_unit(struct trainer *t, const struct alone *alone, struct pair *pair, int unit,
-                                struct trainer_verdict *verdict)
+static enum status compare_unit(struct trainer *t, const struct alone *alone, const struct alone *exact,
+                                struct pair *pair, int unit, struct trainer_verdict *verdict)
 {
     const struct layout_unit *u = &t->layout.unit[unit];
     TRY(whole_gather(pair->split, unit, params_shard(t->params, unit).grads, t->queue));
     if (alone->params == NULL)
         return STATUS_OK;
     TRY(whole_gather(pair->alone, unit, params_shard(alone->params, unit).grads, t->queue));
+    if (pair->exact != NULL)
+        TRY(whole_gather(pair->exact, unit, params_shard(exact->params, unit).grads, t->queue));
     for (int i = u->first; i < u->first + u->n; i++) {
         int64_t n = t->layout.tensor[i].whole_rows * t->layout.tensor[i].whole_cols;
         whole_read(pair->split, &t->layout.tensor[i], 0, n, pair->got);
         whole_read(pair->alone, &alone->layout.tensor[i], 0, n, pair->want);
-        compare(i, n, pair->got, pair->want, alone->norm, verdict);
+        if (pair->exact != NULL)
+            whole_read(pair->exact, &exact->layout.tensor[i], 0, n, pair->truth);
+        compare(i, n, pair->got, pair->want, pair->exact != NULL ? pair->truth : NULL, alone->norm, t->options.dtype,
+                verdict);
     }
     return STATUS_OK;
 }
 
-static enum status compare_all(struct trainer *t, const struct alone *alone, struct trainer_verdict *verdict)
+static enum status compare_all(struct trainer *t, const struct alone *alone, const struct alone *exact,
+                               struct trainer_verdict *verdict)
 {
     struct pair pair = {0};
-    enum status status = comm_agree(t->world, pair_create(t, alone, &pair), "compare gradients");
+    enum status status = comm_agree(t->world, pair_create(t, alone, exact, &pair), "compare gradients");
     for (int u = 0; u < t->layout.units && status == STATUS_OK; u++)
-        status = compare_unit(t, alone, &pair, u, verdict);
+        status = compare_unit(t, alone, exact, &pair, u, verdict);
+    free(pair.truth);
     free(pair.want);
     free(pair.got);
+    whole_destroy(pair.exact);
     whole_destroy(pair.alone);
     whole_destroy(pair.split);
     return comm_agree(t->world, status, "compare gradients");
@@ -155,21 +185,22 @@ static void plan_alone(const struct trainer *t, struct plan *plan)
 }
 
 /* Rank 0 alone: alone->params has the gradients afterwards. */
-static enum status whole_run(struct trainer *t, double valid, struct alone *alone)
+static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, struct groups *groups,
+                             struct alone *alone)
 {
     struct plan plan;
     struct decoder *decoder = NULL;
     plan_alone(t, &plan);
-    TRY(layout_create(&t->options.model, t->options.dtype, &alone->layout));
-    TRY(params_create(&alone->layout, 0, &alone->groups, t->dev, &alone->params));
+    TRY(layout_create(&t->options.model, dtype, &alone->layout));
+    TRY(params_create(&alone->layout, 0, groups, t->dev, &alone->params));
     TRY(params_init(alone->params, t->options.seed, t->queue));
     if (t->options.from[0] != '\0') {
         TRY(checkpoint_load(t->options.from, false, &alone->layout, alone->params, t->queue));
         TRY(params_refresh(alone->params, t->queue));
     }
-    enum status status = decoder_create(&alone->layout, alone->params, &plan, alone->groups.sp, t->dev, &decoder);
+    enum status status = decoder_create(&alone->layout, alone->params, &plan, groups->sp, t->dev, &decoder);
     if (status == STATUS_OK)
-        status = whole_rows(t, decoder, valid, &alone->loss);
+        status = whole_rows(t, decoder, valid, dtype, &alone->loss);
     if (status == STATUS_OK)
         status = params_finish_grads(alone->params, t->queue, &alone->norm);
     decoder_destroy(decoder);
@@ -179,18 +210,26 @@ static enum status whole_run(struct trainer *t, double valid, struct alone *alon
 /* Rank 0's numbers become everybody's: what the others add is 0. */
 static enum status tell_all(struct trainer *t, struct trainer_verdict *v)
 {
-    double all[] = {v->loss, v->whole_loss, v->loss_error, v->worst, v->worst_tensor, v->norm_error, v->tensors};
+    double all[] = {v->loss,    v->whole_loss,   v->loss_error, v->worst,
+                    v->allowed, v->worst_tensor, v->norm_error, v->tensors};
     enum { N = sizeof all / sizeof *all };
     for (int i = 0; i < N && comm_rank(t->world) != 0; i++)
         all[i] = 0;
     TRY(groups_sum(&t->groups, all, N, t->queue));
-    *v = (struct trainer_verdict){all[0], all[1], all[2], all[3], (int)all[4], all[5], (int)all[6]};
+    *v = (struct trainer_verdict){.loss = all[0],
+                                  .whole_loss = all[1],
+                                  .loss_error = all[2],
+                                  .worst = all[3],
+                                  .allowed = all[4],
+                                  .worst_tensor = (int)all[5],
+                                  .norm_error = all[6],
+                                  .tensors = (int)all[7]};
     return STATUS_OK;
 }
 
 enum status trainer_verify(struct trainer *t, struct trainer_verdict *out)
 {
-    struct alone alone = {0};
+    struct alone alone = {0}, exact = {0};
     struct trainer_verdict verdict = {0};
     double norm, valid = 0;
     enum status status;
@@ -201,15 +240,23 @@ enum status trainer_verify(struct trainer *t, struct trainer_verdict *out)
     comm_set_deadline(t->world, PATIENCE_US);
     TRY_OUT(groups_create_alone(t->world, t->dev, &alone.groups));
     alone.groups.world = alone.groups.sp; /* nobody else takes part */
-    status = comm_rank(t->world) == 0 ? whole_run(t, valid, &alone) : STATUS_OK;
+    status = STATUS_OK;
+    if (comm_rank(t->world) == 0) {
+        status = whole_run(t, valid, t->options.dtype, &alone.groups, &alone);
+        if (status == STATUS_OK && t->options.dtype != DTYPE_FP32)
+            status = whole_run(t, valid, DTYPE_FP32, &alone.groups, &exact);
+    }
     TRY_OUT(comm_agree(t->world, status, "run the rows whole"));
-    TRY_OUT(compare_all(t, &alone, &verdict));
+    TRY_OUT(compare_all(t, &alone, &exact, &verdict));
     verdict.whole_loss = alone.loss;
     verdict.loss_error = fabs(verdict.loss - verdict.whole_loss) / fmax(fabs(verdict.whole_loss), 1e-30);
     verdict.norm_error = fabs(norm - alone.norm) / fmax(alone.norm, 1e-30);
     TRY_OUT(tell_all(t, &verdict));
+    verdict.loss_allowed = allowance(t->options.dtype, 0);
     *out = verdict;
 out:
+    params_destroy(exact.params);
+    layout_free(&exact.layout);
     params_destroy(alone.params);
     layout_free(&alone.layout);
     groups_destroy(&alone.groups);
