@@ -34,8 +34,10 @@ static void norm_free(struct norm *g)
 static double rstd_of(const struct norm *g, int64_t row)
 {
     double sum = 0;
-    for (int64_t i = 0; i < g->dim; i++)
-        sum += pow(nn_get(g->dtype, g->x, row * g->dim + i), 2);
+    for (int64_t i = 0; i < g->dim; i++) {
+        double x = nn_get(g->dtype, g->x, row * g->dim + i);
+        sum += x * x;
+    }
     return 1 / sqrt(sum / (double)g->dim + (double)eps);
 }
 
@@ -79,16 +81,21 @@ static void dx_is_right(const struct norm *g, const void *was, const void *dx, b
 
 static void dweight_is_right(const struct norm *g, const float *was, const float *dweight)
 {
-    for (int64_t i = 0; i < g->dim; i++) {
-        double sum = (double)was[i], size = fabs(sum);
-        for (int64_t row = 0; row < g->rows; row++) {
+    double *sum = calloc((size_t)g->dim + 1, sizeof *sum), *size = calloc((size_t)g->dim + 1, sizeof *size);
+    for (int64_t row = 0; row < g->rows; row++) {
+        double rstd = rstd_of(g, row);
+        for (int64_t i = 0; i < g->dim; i++) {
             int64_t at = row * g->dim + i;
-            double term = nn_get(g->dtype, g->x, at) * rstd_of(g, row) * nn_get(g->dtype, g->dy, at);
-            sum += term;
-            size += fabs(term);
+            double term = nn_get(g->dtype, g->x, at) * rstd * nn_get(g->dtype, g->dy, at);
+            sum[i] += term;
+            size[i] += fabs(term);
         }
-        nn_near("dweight", DTYPE_FP32, dweight, i, sum, size, 8 + sqrt((double)g->rows));
     }
+    for (int64_t i = 0; i < g->dim; i++)
+        nn_near("dweight", DTYPE_FP32, dweight, i, (double)was[i] + sum[i], fabs((double)was[i]) + size[i],
+                8 + sqrt((double)g->rows));
+    free(sum);
+    free(size);
 }
 
 static void backward_is_right(const struct norm *g)
