@@ -177,6 +177,8 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
         methods[m] = plan_method_name((enum plan_method)m);
     TRY(word(cli, "method", methods, PLAN_METHOD_COUNT, (int)plan->method, &picked));
     plan->method = (enum plan_method)picked;
+    if (opt_given(opts, "method") && plan->method != PLAN_METHOD_ULYSSES)
+        plan->chunks = 1; /* of the file's plan: the others take no more */
     TRY(opt_count(opts, "ring", 1, 1 << 16, plan->method == PLAN_METHOD_ULYSSES_RING ? 2 : 1, &ring));
     plan->ring = (int)ring;
     TRY(word(cli, "checkpointing", checkpointing, 2, plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 0 : 1, &picked));
@@ -281,10 +283,10 @@ static enum status exchange(const struct cli *cli, enum dev_kind device, struct 
 static enum status refuse(const struct verdict *verdict)
 {
     enum status status = FAIL(STATUS_USAGE, "%s", verdict->why);
-    const char *noun =
-        verdict->rule == RULE_HEADS_NOT_DIVISIBLE || verdict->rule == RULE_KV_RULE || verdict->rule == RULE_WORLD
-            ? "sp "
-            : "";
+    const char *noun = verdict->rule == RULE_HEADS_NOT_DIVISIBLE || verdict->rule == RULE_KV_RULE ||
+                               verdict->rule == RULE_FFN_NOT_DIVISIBLE || verdict->rule == RULE_WORLD
+                           ? "sp "
+                           : "";
     const long long below = verdict->nearest[0], above = verdict->nearest[1];
     if (below > 0 && above > 0)
         return HINT(status, "%s%lld and %lld would work", noun, below, above);

@@ -91,9 +91,8 @@ static struct verdict ffn_check(const struct problem *problem, const struct plan
         ffn_nearest(problem, d, plan->sp, nearest);
         ffn_nearest(problem, problem->heads / d, plan->sp, nearest);
     }
-    struct verdict no = verdict_no(
-        RULE_FFN_NOT_DIVISIBLE, "%lld columns of the MLP over %d ranks leave %lld over; sp %lld would work",
-        (long long)problem->ffn, plan->sp, (long long)over, (long long)(nearest[0] > 0 ? nearest[0] : nearest[1]));
+    struct verdict no = verdict_no(RULE_FFN_NOT_DIVISIBLE, "%lld columns of the MLP over %d ranks leave %lld over",
+                                   (long long)problem->ffn, plan->sp, (long long)over);
     no.nearest[0] = nearest[0];
     no.nearest[1] = nearest[1];
     return no;
@@ -216,7 +215,8 @@ static struct verdict exchange_check(const struct problem *problem, const struct
     if (plan->method == PLAN_METHOD_RING || plan->method == PLAN_METHOD_SPLIT_GATHER)
         return VERDICT_YES;
     if (strcmp(plan->exchange, PLAN_RING_EXCHANGE) == 0)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange " PLAN_RING_EXCHANGE ": that is how method ring passes on");
+        return verdict_no(RULE_EXCHANGE_CANNOT,
+                          "there is no exchange " PLAN_RING_EXCHANGE ": that is how method ring passes on");
     if (exchange == NULL)
         return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange '%s'", plan->exchange);
     if (exchange->dev != dev)

@@ -101,7 +101,8 @@ static void test_jsonl(void **state)
 static void test_verify(void **state)
 {
     (void)state;
-    static const char *const splits[] = {"--sp 2", "--sp 1 --zero 2", "--sp 1 --dp-replicate 2 --accumulate 2"};
+    static const char *const splits[] = {"--sp 2", "--sp 2 --method split_gather", "--sp 1 --zero 2",
+                                         "--sp 1 --dp-replicate 2 --accumulate 2"};
     for (int i = 0; i < CHECK_COUNT(splits); i++) {
         struct run run;
         run_do(&run, TINY "--verify %s --json", splits[i]);
@@ -131,6 +132,9 @@ static void test_eval(void **state)
 
 static const char gpt2[] =
     "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":32,\"n_head\":4,\"n_positions\":64,\"vocab_size\":256}";
+static const char odd[] = /* columns of the MLP that 4 ranks cannot share */
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":4,"
+    "\"num_key_value_heads\":4,\"intermediate_size\":34,\"vocab_size\":256}";
 
 static void test_refused(void **state)
 {
@@ -141,6 +145,8 @@ static void test_refused(void **state)
         {"train --ranks 3 --sp 3", "4 query heads over 3 ranks leave 1 over"},
         {"train --ranks 8 --sp 8", "4 query heads are fewer than 8 ranks; sp 4"},
         {"train --ranks 4 --sp 3", "does not divide 4 ranks"},
+        {"train --model odd.json --ranks 4 --sp 4 --method split_gather", "leave 2 over; sp 2 would work"},
+        {"train --ranks 2 --sp 2 --method split_gather --exchange direct", "moves data by allgather"},
         {"train --ranks 4 --sp 2 --dp-shard 4", "dp_shard 2, or --ranks 8"},
         {"train --zero 4", "--zero: 4 is too large; use 3 or less"},
         {"train --method rong", "'rong'"},
@@ -169,6 +175,7 @@ static void test_refused(void **state)
     put("small.txt", small, sizeof small);
     put("empty.json", "{}", 2);
     put("gpt2-of-mine.json", gpt2, sizeof gpt2 - 1);
+    put("odd.json", odd, sizeof odd - 1);
     put("wrong.json", "{\"plan\":{\"text\":\"ulysses sp=two\"}}", 34);
     put("foreign.safetensors", "weights", 7);
     for (int i = 0; i < CHECK_COUNT(bad); i++) {

@@ -235,7 +235,7 @@ static void split_gather_cuts_weights(void **state)
     p = small_plan(12, 12);
     p.method = PLAN_METHOD_SPLIT_GATHER;
     strcpy(p.exchange, PLAN_GATHER_EXCHANGE);
-    refused(&problem, &p, RULE_FFN_NOT_DIVISIBLE, "40 columns of the MLP over 12 ranks leave 4 over; sp 4 would work");
+    refused(&problem, &p, RULE_FFN_NOT_DIVISIBLE, "40 columns of the MLP over 12 ranks leave 4 over");
     verdict = plan_check(&problem, &p, DEV_CPU);
     assert_int_equal(verdict.nearest[0], 4);
     assert_int_equal(verdict.nearest[1], 0);
