@@ -198,19 +198,23 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
     text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
     enum status status = comm_agree(groups->world, whole_create(layout, params, groups, dev, writes, &g.whole),
                                     "make room for a checkpoint");
-    if (status == STATUS_OK && writes)
-        status = write_all(unfinished, step, &g, plan, seed);
-    struct status_message kept = *status_last();
-    /* Those who write nothing gather the same; so does rank 0 what a failure kept it from. */
-    while (joins && g.next < 3 * layout->units && g.whole != NULL) {
-        enum status also = gather(&g, g.next);
-        if (also != STATUS_OK) {
-            status = also;
+    if (status == STATUS_OK) {
+        struct status_message kept = {0};
+        if (writes)
+            status = write_all(unfinished, step, &g, plan, seed);
+        if (status != STATUS_OK)
+            kept = *status_last();
+        /* Those who write nothing gather the same; so does rank 0 what a failure kept it from. */
+        while (joins && g.next < 3 * layout->units) {
+            enum status also = gather(&g, g.next);
+            if (also == STATUS_OK)
+                continue;
+            status = status == STATUS_OK ? also : status;
             break;
         }
+        if (kept.what[0] != '\0')
+            status_restore(&kept);
     }
-    if (writes && status != STATUS_OK && kept.what[0] != '\0')
-        status_restore(&kept);
     if (writes && status == STATUS_OK)
         status = publish(unfinished, whole);
     if (writes && status != STATUS_OK)
