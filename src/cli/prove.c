@@ -99,7 +99,7 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
     const struct recommend_candidate *c = &rec->candidates[proof->candidate];
     struct run_options *options = malloc(sizeof *options);
     struct taken taken = {0};
-    struct run_sink sink = {&taken, begin, on_step, stop};
+    struct run_sink sink = {.arg = &taken, .begin = begin, .step = on_step, .stop = stop};
     struct run_result result;
     const char *why = refusal(rec, c, comm_size(ranks->env.world));
     if (options == NULL)

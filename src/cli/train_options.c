@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/train_screen.h"
 #include "comm/window.h"
 #include "kernels/attention.h"
 #include "sp/exchange.h"
@@ -33,7 +34,7 @@ const struct opt train_options[] = {
      "`bench exchange --exchange list` names them [direct where it works, else packed; push]"},
     {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn]"},
     {"dtype", 0, OPT_VALUE, "TYPE", "of weights and activations [fp32 on CPUs, bf16 on GPUs]"},
-    {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]"},
+    {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]; 0 with --sample"},
     {"epochs", 0, OPT_VALUE, "N", "times through the data at most [1000]"},
     {"lr", 0, OPT_VALUE, "RATE", "after warm-up, then a cosine to a tenth of it [3e-3; of a model 3e-4]"},
     {"warmup", 0, OPT_VALUE, "N", "steps [a tenth]"},
@@ -43,6 +44,10 @@ const struct opt train_options[] = {
     {"loss-norm", 0, OPT_VALUE, "WORD",
      "tokens, or group: a mean for each group, as HF Trainer's recipe gives [tokens]"},
     {"from", 0, OPT_VALUE, "FILE", "initial weights: safetensors with HuggingFace's names, or their directory [drawn]"},
+    {"sample", 0, OPT_VALUE, "N",
+     "draw N tokens in the end, after the first of the data; with --steps 0 at once [none]"},
+    {"temperature", 0, OPT_VALUE, "T", "of --sample; 0: always the likeliest token [0.8]"},
+    {"plot", 0, OPT_VALUE, "FILE", "the loss by step as a picture, .svg or .png, by gnuplot"},
     {"save", 0, OPT_VALUE, "DIR", "checkpoints: the last step's, and with --every more"},
     {"every", 0, OPT_VALUE, "N", "steps between checkpoints [none]"},
     {"resume", 0, OPT_FLAG, NULL, "go on from the last checkpoint in --save DIR"},
@@ -114,7 +119,12 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
 {
     struct trainer_options *o = &out->trainer;
     const struct opt_set *opts = &cli->opts;
-    TRY(opt_count(opts, "steps", 1, INT64_C(1) << 40, toy ? 100 : 20, &o->steps));
+    TRY(opt_count(opts, "sample", 1, 1 << 20, 0, &out->sample));
+    TRY(opt_count(opts, "steps", 0, INT64_C(1) << 40, toy ? 100 : 20, &o->steps));
+    TRY(real(cli, "temperature", 0.8, &out->temperature));
+    out->trains = o->steps > 0;
+    if (!out->trains && out->sample == 0)
+        return HINT(FAIL(STATUS_USAGE, "--steps 0 trains nothing"), "1 or more, or --sample N as well");
     TRY(opt_count(opts, "epochs", 1, 1000000, 1000, &o->epochs));
     TRY(real(cli, "lr", toy ? 3e-3 : 3e-4, &o->lr));
     TRY(opt_count(opts, "warmup", 0, INT64_C(1) << 40, o->steps / 10, &o->warmup));
@@ -136,8 +146,9 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
     o->beta2 = 0.95;
     o->eps = 1e-8;
     o->seed = cli->seed;
+    o->timed = opt_given(opts, "verbose");
     out->verify = opt_given(opts, "verify");
-    return STATUS_OK;
+    return opt_given(opts, "plot") ? train_plot_check(opt_value(opts, "plot")) : STATUS_OK;
 }
 
 /* plan.text of sptune.recommendation/1. */

@@ -1,131 +1,31 @@
 /* cli/verb_train.c -- `sptune train`: a real training run under a plan, or the proof that its gradients are those of the whole. */
 #include "base/interrupt.h"
-#include "base/log.h"
-#include "base/units.h"
+#include "bench/spin.h"
 #include "cli/cli.h"
 #include "cli/ranks.h"
 #include "cli/train_options.h"
-#include "train/run.h"
+#include "cli/train_screen.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct screen {
-    struct cli *cli;
-    const struct run_options *options;
-    struct trainer *trainer;
-    int64_t steps, tokens;
-    double seconds, first_loss;
-    json_t *rows; /* --json: of the document */
-    int ranks;
-};
-
-static json_t *step_json(const struct trainer_report *r, const double *eval)
+/* Of a run that trained: its rows, rates per second and rank, what the model drew. */
+static void add_run(json_t *document, const struct train_screen *screen, const struct run_result *result)
 {
-    double rate = r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
-    json_t *row = json_pack("{s:I s:f s:f s:f s:I s:I s:f s:f}", "step", (json_int_t)r->step + 1, "loss", r->loss,
-                            "grad_norm", r->grad_norm, "lr", r->lr, "tokens", (json_int_t)r->tokens, "valid",
-                            (json_int_t)r->valid, "step_us", r->seconds * 1e6, "tokens_per_s", rate);
-    if (row != NULL && eval != NULL)
-        json_object_set_new(row, "eval_loss", json_real(*eval));
-    return row;
+    double flops, mfu;
+    train_screen_rate(screen, &flops, &mfu);
+    json_object_set(document, "steps", screen->rows);
+    json_object_set_new(document, "tflops", json_real(flops * 1e-12));
+    json_object_set_new(document, "mfu", mfu < 0 ? json_null() : json_real(mfu));
+    if (screen->options->trainer.timed)
+        json_object_set_new(document, "exposed_us", json_real(result->last.exposed_us));
+    if (screen->sample != NULL)
+        json_object_set(document, "sample", screen->sample);
 }
 
-static enum status begin(void *arg, struct trainer *trainer, int64_t steps)
-{
-    struct screen *screen = arg;
-    const struct trainer_options *o = &screen->options->trainer;
-    char plan[PLAN_TEXT], params[UNITS_BUF];
-    screen->trainer = trainer;
-    screen->steps = steps;
-    if (screen->cli->json || screen->cli->jsonl)
-        return STATUS_OK;
-    struct text out = {0};
-    text_add(&out, "%s  %s parameters, %s\nplan  %s\n", o->model.name, units_format_count(o->model.params, params),
-             dtype_name(o->dtype), plan_text(&o->plan, plan));
-    text_add(&out, "%6s  %8s  %9s  %8s  %10s\n", "step", "loss", "grad norm", "lr", "tokens/s");
-    enum status status = text_status(&out);
-    if (status == STATUS_OK)
-        status = cli_print(text_get(&out));
-    text_free(&out);
-    return status;
-}
-
-/* The first ten, then about forty more, and the last. */
-static bool shown(const struct screen *screen, int64_t step)
-{
-    int64_t every = screen->steps / 40 > 1 ? screen->steps / 40 : 1;
-    return step < 10 || step % every == every - 1 || step + 1 == screen->steps;
-}
-
-static enum status print_step(const struct trainer_report *r, const double *eval)
-{
-    struct text out = {0};
-    text_add(&out, "%6lld  %8.4f  %9.3g  %8.2e  %10.0f", (long long)r->step + 1, r->loss, r->grad_norm, r->lr,
-             r->seconds > 0 ? (double)r->tokens / r->seconds : 0);
-    if (eval != NULL)
-        text_add(&out, "  eval %.4f", *eval);
-    text_add(&out, "%s\n", r->valid == 0 ? "  no label is valid: nothing was learnt" : "");
-    enum status status = text_status(&out);
-    if (status == STATUS_OK)
-        status = cli_stream(text_get(&out));
-    text_free(&out);
-    return status;
-}
-
-static enum status on_step(void *arg, const struct trainer_report *r, const double *eval)
-{
-    struct screen *screen = arg;
-    if (screen->tokens == 0)
-        screen->first_loss = r->loss;
-    screen->tokens += r->tokens;
-    screen->seconds += r->seconds;
-    if (r->valid == 0)
-        log_warn("step %lld: no label of any rank is valid; its loss and gradient are 0", (long long)r->step + 1);
-    if (screen->cli->json) {
-        json_array_append_new(screen->rows, step_json(r, eval));
-        return STATUS_OK;
-    }
-    if (!screen->cli->jsonl)
-        return shown(screen, r->step) || eval != NULL ? print_step(r, eval) : STATUS_OK;
-    json_t *row = step_json(r, eval);
-    char *line = row != NULL ? json_dumps(row, JSON_COMPACT) : NULL;
-    struct text out = {0};
-    json_decref(row);
-    if (line == NULL)
-        return FAIL(STATUS_NOMEM, "no memory for a row");
-    text_add(&out, "%s\n", line);
-    free(line);
-    enum status status = text_status(&out);
-    if (status == STATUS_OK)
-        status = cli_stream(text_get(&out));
-    text_free(&out);
-    return status;
-}
-
-static bool stop(void *arg)
-{
-    (void)arg;
-    return interrupt_pending() != 0;
-}
-
-static enum status print_end(const struct screen *screen, const struct run_result *result)
-{
-    char memory[UNITS_BUF];
-    struct text out = {0};
-    text_add(&out, "%lld of %lld steps, %.0f tokens/s per rank, %s on the largest rank, loss %.4f -> %.4f\n",
-             (long long)result->steps, (long long)screen->steps,
-             screen->seconds > 0 ? (double)screen->tokens / screen->seconds / screen->ranks : 0,
-             units_format_bytes((double)result->bytes, memory), screen->first_loss, result->last.loss);
-    enum status status = text_status(&out);
-    if (status == STATUS_OK)
-        status = cli_print(text_get(&out));
-    text_free(&out);
-    return status;
-}
-
-static json_t *to_json(const struct screen *screen, const struct run_options *options, const struct run_result *result)
+static json_t *to_json(const struct train_screen *screen, const struct run_options *options,
+                       const struct run_result *result)
 {
     const struct trainer_options *o = &options->trainer;
     struct json_envelope envelope = cli_envelope(screen->cli);
@@ -144,7 +44,7 @@ static json_t *to_json(const struct screen *screen, const struct run_options *op
                                       "grad_error", result->verdict.worst, "tensors", result->verdict.tensors,
                                       "grad_error_allowed", result->verdict.allowed));
     else
-        json_object_set(document, "steps", screen->rows);
+        add_run(document, screen, result);
     return document;
 }
 
@@ -174,7 +74,7 @@ static enum status print_verdict(const struct run_options *options, const struct
     return status;
 }
 
-static enum status report(struct screen *screen, const struct run_result *result)
+static enum status report(struct train_screen *screen, const struct run_result *result)
 {
     const struct run_options *options = screen->options;
     if (screen->cli->json)
@@ -182,23 +82,58 @@ static enum status report(struct screen *screen, const struct run_result *result
     else if (options->verify)
         TRY(print_verdict(options, result));
     else if (!screen->cli->jsonl)
-        TRY(print_end(screen, result));
+        TRY(train_screen_end(screen, result));
     return options->verify ? judge(result) : interrupt_status();
+}
+
+/* An interrupt is still one when the curve of what was done is drawn. */
+static enum status draw(const struct train_screen *screen, const char *path, enum status status)
+{
+    TRY(train_plot(screen, path));
+    return status == STATUS_OK ? status : interrupt_status();
+}
+
+/* What this machine could do at most: multiply-adds per second of one rank while all ranks do them; of GPUs it is not known here. */
+static enum status fma_rate(struct bench_env *env, double *out)
+{
+    enum { TIMES = 5 };
+    struct dev_queue *queue = NULL;
+    double best = 0;
+    if (dev_kind_of(env->dev) == DEV_CPU) {
+        TRY(comm_agree(env->world, dev_queue_create(env->dev, &queue), "measure its rate"));
+        for (int i = 0; i < TIMES; i++)
+            best = fmax(best, spin_rate_all(queue) * 1e6);
+        dev_queue_destroy(queue);
+    }
+    TRY(comm_max(env->world, &best, 1));
+    *out = best;
+    return STATUS_OK;
+}
+
+static enum status train(struct ranks *ranks, struct run_options *options, struct train_screen *screen)
+{
+    const char *plot = opt_value(&ranks->cli->opts, "plot");
+    struct run_sink sink;
+    struct run_result result;
+    TRY(train_screen_open(screen, &sink));
+    TRY(ranks_tell(ranks, "train", options, sizeof *options));
+    TRY(fma_rate(&ranks->env, &screen->fma_flops));
+    TRY(run_train(options, ranks->env.world, ranks->env.dev, &sink, &result));
+    progress_end();
+    enum status status = report(screen, &result);
+    return plot != NULL && !options->verify && result.steps > 0 && (status == STATUS_OK || interrupt_pending() != 0)
+               ? draw(screen, plot, status)
+               : status;
 }
 
 static enum status root(struct ranks *ranks, void *arg)
 {
     struct run_options *options = arg;
-    struct screen screen = {
-        .cli = ranks->cli, .options = options, .rows = json_array(), .ranks = comm_size(ranks->env.world)};
-    struct run_sink sink = {&screen, begin, on_step, stop};
-    struct run_result result;
-    TRY(train_options_finish(ranks, options));
-    TRY(ranks_tell(ranks, "train", options, sizeof *options));
-    enum status status = run_train(options, ranks->env.world, ranks->env.dev, &sink, &result);
+    struct train_screen screen = {.cli = ranks->cli, .options = options, .ranks = comm_size(ranks->env.world)};
+    enum status status = train_options_finish(ranks, options);
     if (status == STATUS_OK)
-        status = report(&screen, &result);
-    json_decref(screen.rows);
+        status = train(ranks, options, &screen);
+    train_screen_close(&screen);
     return status;
 }
 
@@ -206,9 +141,11 @@ enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
 {
     struct run_options options;
     struct run_result result;
+    double rate;
     if (bytes != sizeof options)
         return FAIL(STATUS_PEER, "rank 0 sent options of %zu bytes; %zu were expected", bytes, sizeof options);
     memcpy(&options, data, sizeof options);
+    TRY(fma_rate(env, &rate));
     return run_train(&options, env->world, env->dev, NULL, &result);
 }
 

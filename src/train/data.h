@@ -89,6 +89,9 @@ static inline int data_index(int rank, int sp)
     return rank % sp;
 }
 
+/* The first n tokens of the file, n at most the longest row. */
+enum status data_head(struct data *data, int64_t n, int32_t *out);
+
 /* What a rank holds of every padded row, in the order it holds it. */
 struct data_ranges {
     int n;

@@ -39,6 +39,14 @@ enum status data_load(struct data *data, int64_t first, int64_t seq, struct data
     return STATUS_OK;
 }
 
+enum status data_head(struct data *data, int64_t n, int32_t *out)
+{
+    struct data_row row;
+    TRY(data_load(data, 0, n, &row));
+    memcpy(out, row.at, (size_t)n * sizeof *out);
+    return STATUS_OK;
+}
+
 /* ---- labels ---- */
 
 /* Does a document end between at[-1] and at[0]? After the last of several separators, so that no document is a bare one. */

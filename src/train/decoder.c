@@ -21,7 +21,9 @@ struct decoder {
     struct dev *dev;
     int elem_bytes;
     float *inv_freq; /* [head_dim / 2] */
-    int64_t bytes;   /* of what depends on the problem, execs beside */
+    bool timed;
+    double exposed_us;
+    int64_t bytes; /* of what depends on the problem, execs beside */
     /* All below depend on the problem. */
     struct problem problem;
     bool bound;
@@ -232,6 +234,18 @@ static enum status bind(struct decoder *d, const struct problem *problem)
     return STATUS_OK;
 }
 
+void decoder_time(struct decoder *decoder)
+{
+    decoder->timed = true;
+}
+
+double decoder_exposed_us(struct decoder *decoder)
+{
+    double us = decoder->exposed_us;
+    decoder->exposed_us = 0;
+    return us;
+}
+
 int64_t decoder_bytes(const struct decoder *decoder)
 {
     int64_t bytes = decoder->bytes + (decoder->block != NULL ? block_bytes(decoder->block) : 0);
@@ -255,13 +269,23 @@ static int set_of(const struct decoder *d, int layer)
     return d->sets > 1 ? layer : 0;
 }
 
+static enum status layer_time(struct decoder *d, int layer, struct dev_queue *queue)
+{
+    if (!d->timed)
+        return STATUS_OK;
+    TRY(dev_sync(queue, INT64_MAX));
+    d->exposed_us += exec_times(d->exec[set_of(d, layer)])->exposed_us;
+    return STATUS_OK;
+}
+
 static enum status layer_forward(struct decoder *d, int layer, void *y, struct dev_queue *queue)
 {
     struct block_weights weights;
     struct block_rope rope = {d->all_positions, d->inv_freq};
     TRY(layer_weights(d, layer, &weights, queue));
-    return block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], d->x[layer],
-                         y, queue);
+    TRY(block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], d->x[layer], y,
+                      queue));
+    return layer_time(d, layer, queue);
 }
 
 /* dx: of the layer's output, then of its input. */
@@ -278,6 +302,7 @@ static enum status layer_backward(struct decoder *d, int layer, struct dev_queue
     layout_layer(d->layout, layer, base, sizeof(float), (const void **)grads.of);
     TRY(block_backward(d->block, &weights, &grads, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)],
                        d->x[layer], d->dx, queue));
+    TRY(layer_time(d, layer, queue));
     return params_reduce(d->params, 1 + layer, queue);
 }
 
@@ -375,4 +400,49 @@ enum status decoder_run(struct decoder *d, const struct problem *problem, const 
     if (backward)
         TRY(embed(d, true, queue));
     return loss_sum(d, queue, loss);
+}
+
+enum status decoder_logits(struct decoder *d, int64_t row, struct dev_queue *queue, float *out)
+{
+    const struct model *m = &d->layout->model;
+    enum dev_kind kind = dev_kind_of(d->dev);
+    struct gemm_shape shape = logits_shape(d, 1);
+    const void *head;
+    TRY(params_weights(d->params, layout_head_unit(d->layout), queue, &head));
+    if (row < 0)
+        return STATUS_OK;
+    head = (const char *)head + layout_head_offset(d->layout) * d->elem_bytes;
+    TRY(gemm_run(kind, &shape, (const char *)d->h + row * m->hidden * d->elem_bytes, head, d->logits, d->scratch,
+                 queue));
+    TRY(dev_copy(queue, out, d->logits, (size_t)m->vocab * sizeof *out));
+    return dev_sync(queue, INT64_MAX);
+}
+
+/* A sum, in double, is finite where all that was added is. */
+enum status decoder_not_finite(struct decoder *d, struct dev_queue *queue, int *out)
+{
+    const struct model *m = &d->layout->model;
+    int64_t n = d->rows * m->hidden;
+    float *wide = NULL;
+    double *sum = NULL;
+    void *scratch = NULL;
+    enum status status;
+    int found = -1;
+    TRY_OUT(dev_alloc(d->dev, (size_t)n * sizeof *wide, "activations as fp32", (void **)&wide));
+    TRY_OUT(dev_alloc(d->dev, sizeof *sum, "a sum", (void **)&sum));
+    TRY_OUT(dev_alloc(d->dev, nn_sum_scratch(dev_kind_of(d->dev), n), "workspace of a sum", &scratch));
+    for (int l = 0; l <= m->layers && found < 0; l++) {
+        double host;
+        TRY_OUT(nn_convert(n, d->layout->block.dtype, d->x[l], DTYPE_FP32, wide, queue));
+        TRY_OUT(nn_sum(n, wide, false, sum, scratch, queue));
+        TRY_OUT(dev_copy(queue, &host, sum, sizeof host));
+        TRY_OUT(dev_sync(queue, INT64_MAX));
+        found = isfinite(host) ? -1 : l;
+    }
+    *out = found;
+out:
+    dev_free(d->dev, scratch);
+    dev_free(d->dev, sum);
+    dev_free(d->dev, wide);
+    return status;
 }

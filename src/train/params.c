@@ -525,13 +525,22 @@ enum status params_step(struct params *params, const struct nn_adamw *adamw, dou
     double found;
     TRY(params_finish_grads(params, queue, &found));
     if (!isfinite(found))
-        return HINT(FAIL(STATUS_CHECK, "the gradients of step %lld are not finite: nothing was changed",
-                         (long long)adamw->step),
-                    "a lower --lr, or --verify, which says where");
+        return FAIL(STATUS_CHECK, "the gradients of step %lld are not finite", (long long)adamw->step);
     if (clip > 0 && found > clip)
         how.grad_scale *= (float)(clip / (found + 1e-6));
     TRY(RANGE("optimizer", update(params, &how, queue)));
     TRY(clear(params, queue));
     *norm = found;
     return RANGE("spread weights", spread(params, queue));
+}
+
+enum status params_finite(struct params *params, int unit, struct dev_queue *queue, bool *out)
+{
+    struct params_shard shard = params_shard(params, unit);
+    double sum;
+    TRY(nn_sum(shard.n, shard.grads, false, params->squares, params->scratch, queue));
+    TRY(dev_copy(queue, &sum, params->squares, sizeof sum));
+    TRY(dev_sync(queue, INT64_MAX));
+    *out = isfinite(sum);
+    return STATUS_OK;
 }

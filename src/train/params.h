@@ -48,6 +48,8 @@ enum status params_reduce(struct params *params, int unit, struct dev_queue *que
  * makes gradients 0. norm: before clipping. A norm that is not finite changes nothing: STATUS_CHECK. */
 enum status params_step(struct params *params, const struct nn_adamw *adamw, double clip, struct dev_queue *queue,
                         double *norm);
+/* Is what this rank has of the unit's summed gradients finite? After a step that was refused. */
+enum status params_finite(struct params *params, int unit, struct dev_queue *queue, bool *out);
 /* Only sums and norm, for verification: afterwards params_shard has this rank's part. */
 enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm);
 

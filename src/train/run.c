@@ -1,7 +1,10 @@
 /* train/run.c -- the loop. */
 #include "train/run.h"
 
+#include "base/log.h"
 #include "base/text.h"
+
+#include <stdlib.h>
 
 static bool evaluates(const struct run_options *o, int64_t step)
 {
@@ -35,14 +38,42 @@ static enum status evaluate(struct trainer *trainer, const struct run_options *o
     return STATUS_OK;
 }
 
+/* Rows that are evaluated are there, and better not among those that were trained on. */
+static enum status check_eval(const struct trainer *trainer, const struct run_options *o)
+{
+    int64_t steps = trainer_steps(trainer), all = trainer_data_steps(trainer), epoch = all / o->trainer.epochs;
+    if (o->eval_every == 0 || !o->trains)
+        return STATUS_OK;
+    if (steps + o->eval_steps > all)
+        return HINT(FAIL(STATUS_USAGE, "--eval-every: %lld steps, and rows of %lld more, are not in data of %lld steps",
+                         (long long)steps, (long long)o->eval_steps, (long long)all),
+                    "--steps %lld, more --epochs, or a larger file",
+                    (long long)(all > o->eval_steps ? all - o->eval_steps : 1));
+    if (steps + o->eval_steps > epoch)
+        log_warn("an epoch has %lld steps: rows of the evaluation are trained on, too", (long long)epoch);
+    return STATUS_OK;
+}
+
+static enum status sample(struct trainer *trainer, const struct run_options *o, struct comm *world,
+                          const struct run_sink *sink)
+{
+    int32_t *tokens;
+    int64_t prompt;
+    TRY(trainer_sample(trainer, o->sample, o->temperature, &prompt, &tokens));
+    enum status status = sink != NULL ? sink->sample(sink->arg, tokens, prompt, o->sample) : STATUS_OK;
+    free(tokens);
+    return comm_agree(world, status, "report a sample");
+}
+
 static enum status step_all(struct trainer *trainer, const struct run_options *o, struct comm *world,
                             const struct run_sink *sink, struct run_result *result)
 {
-    int64_t steps = trainer_steps(trainer);
+    int64_t steps = o->trains ? trainer_steps(trainer) : 0;
+    TRY(check_eval(trainer, o));
     if (sink != NULL)
         TRY(sink->begin(sink->arg, trainer, steps));
+    bool stop = false;
     for (int64_t step = trainer_first(trainer); step < steps; step++) {
-        bool stop;
         double eval;
         TRY(stops(world, sink, &stop));
         if (stop)
@@ -57,7 +88,10 @@ static enum status step_all(struct trainer *trainer, const struct run_options *o
         if (o->save_every > 0 && (step + 1) % o->save_every == 0 && step + 1 < steps)
             TRY(trainer_save(trainer, step + 1));
     }
-    return saves(o) && result->steps > 0 ? trainer_save(trainer, result->last.step + 1) : STATUS_OK;
+    if (saves(o) && result->steps > 0)
+        TRY(trainer_save(trainer, result->last.step + 1));
+    result->bytes = trainer_bytes(trainer); /* of steps: a sample has fewer tokens */
+    return o->sample > 0 && !stop ? sample(trainer, o, world, sink) : STATUS_OK;
 }
 
 enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,
@@ -68,7 +102,7 @@ enum status run_train(const struct run_options *options, struct comm *world, str
     TRY(trainer_create(&options->trainer, world, dev, &trainer));
     enum status status =
         options->verify ? trainer_verify(trainer, &result.verdict) : step_all(trainer, options, world, sink, &result);
-    double bytes = (double)trainer_bytes(trainer);
+    double bytes = (double)(result.bytes > 0 ? result.bytes : trainer_bytes(trainer));
     text_print(result.worst_name, sizeof result.worst_name, "%s",
                trainer_tensor_name(trainer, result.verdict.worst_tensor));
     if (status == STATUS_OK)

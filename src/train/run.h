@@ -12,6 +12,9 @@ struct run_options {
     bool verify;        /* compare with the unsharded run, and nothing else */
     int64_t eval_every; /* steps; 0: never */
     int64_t eval_steps;
+    bool trains;        /* false: no step, but the sample */
+    int64_t sample;     /* tokens drawn from the model in the end; 0: none */
+    double temperature;
     int64_t save_every; /* steps; the last is saved too; 0: only that one, where the trainer has a directory */
 };
 
@@ -20,6 +23,8 @@ struct run_sink {
     enum status (*begin)(void *arg, struct trainer *trainer, int64_t steps);
     enum status (*step)(void *arg, const struct trainer_report *report,
                         const double *eval); /* eval: NULL when there was none */
+    /* tokens[prompt + n]: what was given, and what the model made of it. */
+    enum status (*sample)(void *arg, const int32_t *tokens, int64_t prompt, int64_t n);
     bool (*stop)(void *arg);
 };
 

@@ -107,6 +107,8 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
     TRY_OUT(params_init(t->params, options->seed, t->queue));
     TRY_OUT(load(t));
     TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, t->groups.sp, dev, &t->decoder));
+    if (options->timed)
+        decoder_time(t->decoder);
     *out = t;
     return STATUS_OK;
 out:
@@ -139,6 +141,11 @@ enum status trainer_save(struct trainer *t, int64_t step)
 {
     return checkpoint_save(t->options.save, step, &t->layout, t->params, &t->groups, &t->options.plan, t->options.seed,
                            t->dev, t->queue);
+}
+
+int64_t trainer_data_steps(const struct trainer *t)
+{
+    return data_steps(t->data);
 }
 
 int64_t trainer_steps(const struct trainer *t)
@@ -224,7 +231,7 @@ double trainer_share(const struct trainer *t, double step_valid, int64_t part_va
     return loss_scale(t->options.norm, &share);
 }
 
-static enum status run_step(struct trainer *t, double valid, bool backward, double *loss)
+static enum status run_step(struct trainer *t, int64_t step, double valid, bool backward, double *loss)
 {
     double sum = 0;
     for (int64_t m = 0; m < t->options.plan.accumulate; m++) {
@@ -236,19 +243,17 @@ static enum status run_step(struct trainer *t, double valid, bool backward, doub
         TRY(decoder_run(t->decoder, &problem, &batch, (float)share, backward, t->queue, &here));
         sum += share * here;
     }
+    double mine = sum;
     TRY(groups_sum(&t->groups, &sum, 1, t->queue));
     *loss = sum;
-    if (!isfinite(*loss))
-        return HINT(FAIL(STATUS_CHECK, "the loss is %g: nothing was changed", *loss),
-                    "a lower --lr; the last checkpoint is as it was");
-    return STATUS_OK;
+    return isfinite(sum) ? STATUS_OK : trainer_loss_not_finite(t, step, sum, mine);
 }
 
 enum status trainer_gradients(struct trainer *t, int64_t step, double *loss, double *norm)
 {
     double valid, tokens;
     TRY(read_step(t, step, &valid, &tokens));
-    TRY(run_step(t, valid, true, loss));
+    TRY(run_step(t, step, valid, true, loss));
     return params_finish_grads(t->params, t->queue, norm);
 }
 
@@ -266,9 +271,14 @@ enum status trainer_step(struct trainer *t, int64_t step, struct trainer_report 
                              .grad_scale = 1,
                              .step = step + 1};
     TRY(read_step(t, step, &valid, &tokens));
-    TRY(run_step(t, valid, true, &report.loss));
-    TRY(params_step(t->params, &adamw, o->clip, t->queue, &report.grad_norm));
+    (void)decoder_exposed_us(t->decoder); /* of an evaluation */
+    TRY(run_step(t, step, valid, true, &report.loss));
+    enum status status = params_step(t->params, &adamw, o->clip, t->queue, &report.grad_norm);
+    if (status == STATUS_CHECK)
+        return trainer_grads_not_finite(t, step);
+    TRY(status);
     TRY(dev_sync(t->queue, INT64_MAX));
+    report.exposed_us = decoder_exposed_us(t->decoder);
     report.valid = (int64_t)valid;
     report.tokens = (int64_t)tokens;
     report.seconds = (double)(clock_ns() - begin) * 1e-9;
@@ -280,5 +290,5 @@ enum status trainer_evaluate(struct trainer *t, int64_t step, double *loss)
 {
     double valid, tokens;
     TRY(read_step(t, step, &valid, &tokens));
-    return run_step(t, valid, false, loss);
+    return run_step(t, step, valid, false, loss);
 }

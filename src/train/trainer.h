@@ -35,6 +35,7 @@ struct trainer_options {
     double clip;       /* of the global norm; 0: none */
     double beta1, beta2, eps, decay;
     enum loss_norm norm;
+    bool timed; /* exchanges, which waits after each layer */
     uint64_t seed;
     char from[TRAINER_PATH]; /* initial weights: safetensors, or a directory of them; "": drawn by the seed */
     char save[TRAINER_PATH]; /* directory of checkpoints; "": none */
@@ -44,6 +45,7 @@ struct trainer_options {
 struct trainer_report {
     int64_t step; /* from 0 */
     double loss, grad_norm, lr, seconds;
+    double exposed_us; /* of exchanges that nothing hid, this rank's; 0 unless timed */
     int64_t tokens, valid; /* of the step, over the job: padding not counted; labels that count */
 };
 
@@ -52,6 +54,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                            struct trainer **out);
 void trainer_destroy(struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
+int64_t trainer_data_steps(const struct trainer *trainer); /* that the data have, in all epochs */
 int64_t trainer_first(const struct trainer *trainer); /* where a resumed run goes on, else 0 */
 /* A checkpoint of the state before `step`, in options.save. Collective; what was there stays until it is whole. */
 enum status trainer_save(struct trainer *trainer, int64_t step);
@@ -60,6 +63,10 @@ enum status trainer_step(struct trainer *trainer, int64_t step, struct trainer_r
 /* The loss of a step's rows, without gradients. */
 enum status trainer_evaluate(struct trainer *trainer, int64_t step, double *loss);
 int64_t trainer_bytes(const struct trainer *trainer); /* of parameters, states and activations on this rank */
+
+/* n tokens that the model goes on with after the first *prompt tokens of the data, drawn at `temperature` (0: the likeliest) by the seed.
+ * *out: [*prompt + n], owned by the caller, the same on every rank. */
+enum status trainer_sample(struct trainer *trainer, int64_t n, double temperature, int64_t *prompt, int32_t **out);
 
 /* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient
  * |g - whole| / |whole|. Both start from the seed's weights. */

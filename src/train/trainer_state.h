@@ -26,6 +26,9 @@ enum status trainer_read(struct data *data, const struct plan *plan, int64_t ste
                          struct data_batch *out);
 /* What the token losses of one micro-step of one group count in the loss of the step; gradients are summed over ranks. */
 double trainer_share(const struct trainer *trainer, double step_valid, int64_t part_valid);
+/* What is wrong with the step that was just run, by rank and layer: STATUS_CHECK. Collective. mine: this rank's part of the loss. */
+enum status trainer_loss_not_finite(struct trainer *trainer, int64_t step, double loss, double mine);
+enum status trainer_grads_not_finite(struct trainer *trainer, int64_t step);
 /* Loss and summed gradients of a step; nothing is updated. */
 enum status trainer_gradients(struct trainer *trainer, int64_t step, double *loss, double *norm);
 
