@@ -49,7 +49,7 @@ static void add_title(struct text *script, const struct train_screen *screen)
     for (char *at = name; *at != '\0'; at++)
         *at = *at == '\'' ? ' ' : *at;
     text_add(script,
-             "set title '%s: loss by step' noenhanced\nset label 1 '%s' at graph 0.5, graph 1.02 center "
+             "set title '%s: loss by step' noenhanced\nset label 1 '%s' at graph 0.5, graph 1.03 center "
              "noenhanced font ',9'\n",
              name, plan_text(&o->plan, plan));
 }
@@ -65,7 +65,7 @@ enum status train_plot(const struct train_screen *screen, const char *path)
     for (int64_t i = 0; i < screen->n_points; i++)
         evals = evals || isfinite(screen->points[i].eval);
     add_title(&script, screen);
-    text_add(&script, "set xlabel 'step'\nset ylabel 'mean loss of a label, nats'\nset grid lc rgb '#dddddd'\n"
+    text_add(&script, "set xlabel 'step'\nset ylabel 'mean loss of a label, nats'\nset grid lt 1 lc rgb '#dddddd'\n"
                       "set key right top\nset tmargin 4\n");
     text_add(&script, "plot '-' using 1:2 with lines lw 2 lc rgb '#0072B2' title 'trained on'%s\n",
              evals ? ", '-' using 1:2 with linespoints pt 7 lc rgb '#D55E00' title 'evaluated'" : "");

@@ -100,7 +100,8 @@ enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv,
 {
     const struct comm_job *job = comm->job;
     if (comm_sums_natively(comm))
-        return RANGE("reduce-scatter", job->transport->sum_scatter(job->state, send, recv, elems, dtype, queue ? queue : comm->queue));
+        return RANGE("reduce-scatter",
+                     job->transport->sum_scatter(job->state, send, recv, elems, dtype, queue ? queue : comm->queue));
     return RANGE("reduce-scatter",
                  reduce_scatter(comm, send, recv, elems, dtype, scratch, queue ? queue : comm->queue));
 }
@@ -178,7 +179,8 @@ enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dt
 {
     const struct comm_job *job = comm->job;
     if (comm_sums_natively(comm))
-        return RANGE("all-reduce", job->transport->sum_all(job->state, data, elems, dtype, queue ? queue : comm->queue));
+        return RANGE("all-reduce",
+                     job->transport->sum_all(job->state, data, elems, dtype, queue ? queue : comm->queue));
     return RANGE("all-reduce", allreduce(comm, data, elems, dtype, scratch, queue ? queue : comm->queue));
 }
 
@@ -281,6 +283,39 @@ enum status comm_max(struct comm *comm, double *values, int n)
     return STATUS_OK;
 }
 
+/* The words of one rank reach all: six bytes are a number that a double holds exactly, and a maximum takes it from the one who has it. */
+static enum status share_words(struct comm *comm, bool mine, struct status_message *message)
+{
+    enum { SIX = 6, N = (sizeof *message + SIX - 1) / SIX };
+    unsigned char bytes[N * SIX] = {0};
+    double numbers[N] = {0};
+    if (mine)
+        memcpy(bytes, message, sizeof *message);
+    for (int i = 0; i < N; i++)
+        for (int b = SIX - 1; b >= 0; b--)
+            numbers[i] = numbers[i] * 256 + bytes[i * SIX + b];
+    TRY(comm_max(comm, numbers, N));
+    for (int i = 0; i < N; i++) {
+        uint64_t number = (uint64_t)numbers[i];
+        for (int b = 0; b < SIX; b++)
+            bytes[i * SIX + b] = (unsigned char)(number >> (8 * b) & 255);
+    }
+    memcpy(message, bytes, sizeof *message);
+    return STATUS_OK;
+}
+
+/* What another rank said, with its name in front. */
+static enum status say_theirs(enum status theirs, const struct status_message *words, int rank, const char *doing)
+{
+    enum status status = FAIL(theirs, "rank %d could not %s: %s", rank, doing,
+                              words->what[0] != '\0' ? words->what : status_text(theirs));
+    if (words->where[0] != '\0')
+        status = WHERE(status, "%s", words->where);
+    if (words->hint[0] != '\0')
+        status = HINT(status, "%s", words->hint);
+    return status_rank(status, rank);
+}
+
 /* One number carries the worst status and the first rank that has it, so that both come from the same rank. */
 enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
 {
@@ -290,14 +325,21 @@ enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
     if (size == 1)
         return mine;
     enum status status = comm_max(comm, &worst, 1);
+    enum status theirs = (enum status)((int)worst / size);
+    int first = size - 1 - (int)worst % size;
+    struct status_message words = kept;
+    if (kept.code != mine)
+        words.what[0] = words.where[0] = words.hint[0] = '\0';
+    if (status == STATUS_OK && theirs != STATUS_OK)
+        status = share_words(comm, comm->rank == first, &words);
     if (mine != STATUS_OK) {
         status_restore(&kept);
         return mine;
     }
     TRY(status);
-    enum status theirs = (enum status)((int)worst / size);
     if (theirs == STATUS_OK)
         return STATUS_OK;
-    int rank = comm->ranks[size - 1 - (int)worst % size];
-    return status_rank(FAIL(theirs, "rank %d could not %s", rank, doing), rank);
+    status_restore(&words); /* made safe: bytes of another process */
+    words = *status_last();
+    return say_theirs(theirs, &words, comm->ranks[first], doing);
 }

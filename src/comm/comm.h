@@ -57,7 +57,7 @@ enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, st
 /* Dissemination barrier over the transport: aligns ranks within about a message latency before a timed operation. */
 enum status comm_barrier(struct comm *comm, struct dev_queue *queue);
 /* Ranks of the group decide together: every one gets the worst status of any (boot_agree does so for the whole job). A rank's own
- * failure keeps its message; that of another says "rank R could not DOING". Nobody waits for a rank that has given up. */
+ * failure keeps its message; that of another says "rank R could not DOING: " and its words. Nobody waits for a rank that has given up. */
 enum status comm_agree(struct comm *comm, enum status mine, const char *doing);
 /* max over ranks of n doubles, in place, on every rank: times of timed operations. */
 enum status comm_max(struct comm *comm, double *values, int n);

@@ -33,6 +33,12 @@ static void test_screen(void **state)
     run_says(run.out, "820,352 parameters");
     run_says(run.out, "sp=2 dp_shard=1");
     run_says(run.out, "3 of 3 steps");
+    run_says(run.out, "GFLOP/s per rank");
+    run_says_not(run.out, "exposed exchange");
+    run_free(&run);
+    run_do(&run, TINY "--steps 1 -v");
+    run_expect(&run, 0);
+    run_says(run.out, "exposed exchange");
     run_free(&run);
     run_nothing_left();
 }
@@ -46,6 +52,8 @@ static void test_json(void **state)
     json_t *document = run_json(&run, "train"), *rows = json_object_get(document, "steps");
     assert_int_equal(json_integer_value(json_object_get(document, "params")), 820352);
     assert_true(json_integer_value(json_object_get(document, "memory_bytes")) > 820352 * 4);
+    assert_true(json_real_value(json_object_get(document, "tflops")) > 0);
+    assert_true(json_real_value(json_object_get(document, "mfu")) > 0);
     assert_int_equal(json_array_size(rows), 3);
     for (size_t i = 0; i < 3; i++) {
         json_t *row = json_array_get(rows, i);
@@ -156,7 +164,10 @@ static void test_refused(void **state)
         {"train --resume", "--resume without --save"},
         {"train --every 2", "--every without --save"},
         {"train --lr fast", "--lr is 'fast'"},
-        {"train --steps 0", "--steps"},
+        {"train --steps 0", "--steps 0 trains nothing; 1 or more, or --sample N as well"},
+        {"train --sample 0", "--sample"},
+        {"train --temperature hot --sample 2", "--temperature is 'hot'"},
+        {TINY "--data small.txt --epochs 1 --eval-every 1", "rows of 4 more, are not in data of 7 steps; --steps 3"},
         {"train --data nowhere.txt", "nowhere.txt: cannot read"},
         {"train --data small.txt --ranks 2", "small.txt: 1000 tokens, 2049 are needed for one step"},
         {"train --data small.txt --ranks 2 --seq 4k --micro-batch 1", "1000 tokens, 4097 are needed"},
@@ -273,7 +284,6 @@ static void test_bad_weights(void **state)
     (void)state;
     struct run run;
     size_t n;
-    int64_t size;
     run_do(&run, TINY "--steps 1 --save seedling");
     run_expect(&run, 0);
     run_free(&run);
@@ -293,8 +303,144 @@ static void test_bad_weights(void **state)
     run_says(run.err, "model.layers.0.mlp.");
     run_says(run.err, "512");
     run_free(&run);
-    (void)tensor_in(bytes, "model.layers.2.mlp.up_proj.weight", &size);
     free(bytes);
+}
+
+/* Weights of `seedling`, each element of a tensor between `from` and `to` of its bytes set to `value`. */
+static void spoil(const char *name, const char *tensor, int64_t from, int64_t to, float value)
+{
+    size_t n;
+    int64_t size;
+    char *bytes = read_file(temp_path(&run_temp, "seedling/step-1/model.safetensors"), &n);
+    char *at = tensor_in(bytes, tensor, &size);
+    to = to < 0 ? size : to;
+    for (int64_t i = from; i < to; i += (int64_t)sizeof value)
+        memcpy(at + i, &value, sizeof value);
+    put(name, bytes, n);
+    free(bytes);
+}
+
+/* A loss that is not finite ends the run with the step, the rank and the layer where that began, and nothing is saved. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } bad[] = {
+        {TINY "--from layer2.safetensors --save never", "step 1: the loss is nan, by what layer 2 of rank 0 gives"},
+        {TINY "--sp 1 --accumulate 2 --from layer2.safetensors", "layer 2 of rank 0"},
+        /* 64 tokens of 'a' and 'b': rank 1 has the second half, and the token of which nobody knows anything. */
+        {"train --ranks 2 --sp 2 --data halves.txt --seq 64 --micro-batch 1 --from byte.safetensors -q --steps 1",
+         "step 1: the loss is nan, by what the embedding of rank 1 gives"},
+    };
+    struct run run;
+    char halves[65];
+    memset(halves, 'a', 32);
+    memset(halves + 32, 'b', 33);
+    put("halves.txt", halves, sizeof halves);
+    spoil("layer2.safetensors", "model.layers.2.mlp.up_proj.weight", 4000, 4004, NAN);
+    spoil("byte.safetensors", "model.embed_tokens.weight", 'b' * 128 * 4, 'b' * 128 * 4 + 4, NAN);
+    for (int i = 0; i < CHECK_COUNT(bad); i++) {
+        run_do(&run, "%s", bad[i].line);
+        run_expect(&run, 1);
+        run_says(run.err, bad[i].says);
+        run_free(&run);
+        run_nothing_left();
+    }
+    assert_false(exists("never"));
+}
+
+/* ---- what it has learnt ---- */
+
+static char *drawn(const char *more)
+{
+    struct run run;
+    run_do(&run, "train --ranks 2 --seq 64 --steps 0 --from seedling/step-1 --sample 24 --json %s", more);
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train"), *sample = json_object_get(document, "sample");
+    assert_int_equal(json_array_size(json_object_get(sample, "given")), 32);
+    assert_int_equal(json_array_size(json_object_get(sample, "drawn")), 24);
+    assert_true(strlen(json_string_value(json_object_get(sample, "text"))) >= 24);
+    char *ids = json_dumps(json_object_get(sample, "drawn"), JSON_COMPACT);
+    json_decref(document);
+    run_free(&run);
+    return ids;
+}
+
+/* The seed gives the tokens, whatever the split; 32 given and 24 drawn fit a window of 64, so do 48 with one of 40 that moves on. */
+static void test_sample(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more;
+        bool same;
+    } ways[] = {{"--sp 2", true}, {"--sp 1 --zero 1", true}, {"--sp 2 --seed 2", false}, {"--temperature 0", false}};
+    char *first = drawn("--sp 2");
+    for (int i = 0; i < CHECK_COUNT(ways); i++) {
+        char *ids = drawn(ways[i].more);
+        if ((strcmp(ids, first) == 0) != ways[i].same)
+            fail_msg("%s: %s, first %s", ways[i].more, ids, first);
+        free(ids);
+    }
+    free(first);
+    struct run run;
+    run_do(&run, "train --ranks 2 --sp 2 --seq 9 --micro-batch 1 --steps 1 --sample 30 -q");
+    run_expect(&run, 0);
+    run_says(run.out, "given, the first 4 tokens");
+    run_says(run.out, "drawn, 30 tokens at temperature 0.8");
+    run_free(&run);
+}
+
+/* Data in which each byte names the next: trained on it, the model goes on with it. */
+static void test_learnt(void **state)
+{
+    (void)state;
+    static char cycle[8000];
+    struct run run;
+    for (int i = 0; i < (int)sizeof cycle; i++)
+        cycle[i] = "abcdefgh"[i % 8];
+    put("cycle.txt", cycle, sizeof cycle);
+    run_do(&run, "train --ranks 2 --sp 2 --data cycle.txt --seq 64 --micro-batch 2 --steps 40 --sample 16 "
+                 "--temperature 0 --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(document, "sample"), "text")),
+                        "abcdefghabcdefgh");
+    json_decref(document);
+    run_free(&run);
+}
+
+static void test_plot(void **state)
+{
+    (void)state;
+    struct run run;
+    size_t n;
+    char path[2048];
+    snprintf(path, sizeof path, "%s", getenv("PATH"));
+    run_env("PATH", "/nowhere");
+    run_do(&run, TINY "--steps 2 --plot curve.svg -q");
+    run_env("PATH", path);
+    run_expect(&run, 2);
+    run_says(run.err, "gnuplot is not installed");
+    assert_int_equal(run_lines(run.err), 1);
+    assert_string_equal(run.out, "");
+    run_free(&run);
+    run_do(&run, TINY "--steps 2 --plot nowhere/curve.svg -q");
+    run_expect(&run, 2);
+    run_says(run.err, "nowhere");
+    run_free(&run);
+    if (system("command -v gnuplot >/dev/null 2>&1") != 0)
+        skip();
+    run_do(&run, TINY "--steps 4 --eval-every 2 --plot curve.svg");
+    run_expect(&run, 0);
+    run_free(&run);
+    char *svg = read_file(temp_path(&run_temp, "curve.svg"), &n);
+    svg[n - 1] = '\0';
+    run_says(svg, "<svg");
+    run_says(svg, "loss by step");
+    run_says(svg, "evaluated");
+    run_says(svg, "--plot curve.svg"); /* the command that made it */
+    free(svg);
 }
 
 /* ---- a full disk ---- */
@@ -335,10 +481,11 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),    cmocka_unit_test(test_json),      cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_verify),    cmocka_unit_test(test_eval),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_resume),    cmocka_unit_test(test_interrupt), cmocka_unit_test(test_bad_weights),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_screen),     cmocka_unit_test(test_json),      cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_verify),     cmocka_unit_test(test_eval),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt), cmocka_unit_test(test_bad_weights),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),    cmocka_unit_test(test_learnt),
+        cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }
