@@ -171,6 +171,8 @@ static void test_refused(void **state)
         {"train --data nowhere.txt", "nowhere.txt: cannot read"},
         {"train --data small.txt --ranks 2", "small.txt: 1000 tokens, 2049 are needed for one step"},
         {"train --data small.txt --ranks 2 --seq 4k --micro-batch 1", "1000 tokens, 4097 are needed"},
+        {TINY "--steps 2 --sp 1 --data half.bin --tokens u16",
+         "is 24929, the vocabulary has 256"}, /* one group's rows */
         {TINY "--steps 2 --data small.txt --tokens u16", "is 24929, the vocabulary has 256"},
         {TINY "--separator '\\n'", "--micro-batch 1 with more --accumulate"},
         {"train --model gpt2-of-mine.json", "cannot be trained here"},
@@ -184,6 +186,11 @@ static void test_refused(void **state)
     static char small[1000];
     memset(small, 'a', sizeof small);
     put("small.txt", small, sizeof small);
+    static char half[4000];
+    memset(half + 2000, 'a', 2000);
+    for (int i = 0; i < 1000; i++)
+        half[2 * i] = 'a';
+    put("half.bin", half, sizeof half);
     put("empty.json", "{}", 2);
     put("gpt2-of-mine.json", gpt2, sizeof gpt2 - 1);
     put("odd.json", odd, sizeof odd - 1);
@@ -306,12 +313,12 @@ static void test_bad_weights(void **state)
     free(bytes);
 }
 
-/* Weights of `seedling`, each element of a tensor between `from` and `to` of its bytes set to `value`. */
-static void spoil(const char *name, const char *tensor, int64_t from, int64_t to, float value)
+/* A file like `source`, but for the elements of a tensor from byte `from` to byte `to` (-1: all), which are `value`. */
+static void spoil(const char *source, const char *name, const char *tensor, int64_t from, int64_t to, float value)
 {
     size_t n;
     int64_t size;
-    char *bytes = read_file(temp_path(&run_temp, "seedling/step-1/model.safetensors"), &n);
+    char *bytes = read_file(temp_path(&run_temp, source), &n);
     char *at = tensor_in(bytes, tensor, &size);
     to = to < 0 ? size : to;
     for (int64_t i = from; i < to; i += (int64_t)sizeof value)
@@ -329,6 +336,7 @@ static void test_not_finite(void **state)
     } bad[] = {
         {TINY "--from layer2.safetensors --save never", "step 1: the loss is nan, by what layer 2 of rank 0 gives"},
         {TINY "--sp 1 --accumulate 2 --from layer2.safetensors", "layer 2 of rank 0"},
+        {TINY "--from steeper.safetensors", "step 1: the loss is finite, the gradient of layer"},
         /* 64 tokens of 'a' and 'b': rank 1 has the second half, and the token of which nobody knows anything. */
         {"train --ranks 2 --sp 2 --data halves.txt --seq 64 --micro-batch 1 --from byte.safetensors -q --steps 1",
          "step 1: the loss is nan, by what the embedding of rank 1 gives"},
@@ -338,8 +346,11 @@ static void test_not_finite(void **state)
     memset(halves, 'a', 32);
     memset(halves + 32, 'b', 33);
     put("halves.txt", halves, sizeof halves);
-    spoil("layer2.safetensors", "model.layers.2.mlp.up_proj.weight", 4000, 4004, NAN);
-    spoil("byte.safetensors", "model.embed_tokens.weight", 'b' * 128 * 4, 'b' * 128 * 4 + 4, NAN);
+    static const char sound[] = "seedling/step-1/model.safetensors";
+    spoil(sound, "layer2.safetensors", "model.layers.2.mlp.up_proj.weight", 4000, 4004, NAN);
+    spoil(sound, "steep.safetensors", "model.norm.weight", 0, -1, 1e30F);
+    spoil("steep.safetensors", "steeper.safetensors", "model.layers.0.input_layernorm.weight", 0, -1, 1e15F);
+    spoil(sound, "byte.safetensors", "model.embed_tokens.weight", 'b' * 128 * 4, 'b' * 128 * 4 + 4, NAN);
     for (int i = 0; i < CHECK_COUNT(bad); i++) {
         run_do(&run, "%s", bad[i].line);
         run_expect(&run, 1);
