@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/range.h"
 #include "base/rng.h"
+#include "base/units.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ struct params {
     struct dev *dev;
     enum dtype dtype;
     int elem_bytes;
+    bool counts; /* rooms are added up, not taken */
     int64_t bytes;
     struct unit *unit;                          /* [layout->units] */
     struct slot weights[SLOTS];                 /* of layers, stage 3 */
@@ -51,8 +53,10 @@ struct params {
 static enum status room(struct params *params, int64_t bytes, const char *what, void *out)
 {
     void *memory = NULL;
-    TRY(dev_alloc(params->dev, (size_t)bytes, what, &memory));
     params->bytes += bytes;
+    if (params->counts)
+        return STATUS_OK;
+    TRY(dev_alloc(params->dev, (size_t)bytes, what, &memory));
     memcpy(out, &memory, sizeof memory);
     return STATUS_OK;
 }
@@ -157,6 +161,27 @@ static enum status scratch_alloc(struct params *params)
                 &params->squares);
 }
 
+static enum status alloc_all(struct params *params)
+{
+    for (int u = 0; u < params->layout->units; u++)
+        TRY(unit_alloc(params, u));
+    TRY(slots_alloc(params));
+    return scratch_alloc(params);
+}
+
+/* What cannot fit is refused before minutes are spent on filling the machine with most of it. */
+static enum status check_fit(const struct params *params)
+{
+    int64_t free_bytes, total_bytes;
+    char need[UNITS_BUF], have[UNITS_BUF];
+    TRY(dev_memory(params->dev, &free_bytes, &total_bytes));
+    if (params->bytes <= free_bytes)
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_NOMEM, "weights, gradients and optimizer state need %s on this rank, %s are free",
+                     units_format_bytes((double)params->bytes, need), units_format_bytes((double)free_bytes, have)),
+                "--zero 3, more ranks, or a smaller model");
+}
+
 static enum status build(struct params *params)
 {
     TRY(mem_alloc((size_t)params->layout->units * sizeof *params->unit, "units of parameters", (void **)&params->unit));
@@ -169,10 +194,13 @@ static enum status build(struct params *params)
         unit->part = params->stage > 0 ? comm_rank(group) : 0;
         unit->padded = (elems + step - 1) / step * step;
         unit->per = unit->padded / parts;
-        TRY(unit_alloc(params, u));
     }
-    TRY(slots_alloc(params));
-    return scratch_alloc(params);
+    params->counts = true;
+    TRY(alloc_all(params));
+    TRY(check_fit(params));
+    params->counts = false;
+    params->bytes = 0;
+    return alloc_all(params);
 }
 
 enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, struct dev *dev,

@@ -1,7 +1,7 @@
 /* cli/test_help.c -- help, topics, lists; unknown verbs, options and words get the nearest name. */
 #include "cli/run.h"
 
-static const char *const verbs[] = {"topo", "model", "check", "bench", "tune", "explain", "results", "help"};
+static const char *const verbs[] = {"topo", "model", "check", "bench", "tune", "train", "explain", "results", "help"};
 static const char *const topics[] = {"units", "sizes", "synth", "exit", "env", "ulysses"};
 
 static void test_bare(void **state)
@@ -99,16 +99,12 @@ static void test_version(void **state)
 static void test_lists(void **state)
 {
     (void)state;
-    static const char *const ways[][2] = {{"tune --target list", "accelerate"},
-                                          {"tune --emit list", "accelerate"},
-                                          {"bench exchange --exchange list", "packed"},
-                                          {"tune --exchange list", "packed"},
-                                          {"tune --attention list", "flash_attention_2"},
-                                          {"tune --attention list --target sptune", "cpu"},
-                                          {"bench layer --attention list", "reference"},
-                                          {"bench gemm --export list", "csv"},
-                                          {"results export --export list", "svg"},
-                                          {"model list", "llama-3-8b"}};
+    static const char *const ways[][2] = {
+        {"tune --target list", "accelerate"},           {"tune --emit list", "accelerate"},
+        {"bench exchange --exchange list", "packed"},   {"tune --exchange list", "packed"},
+        {"tune --attention list", "flash_attention_2"}, {"tune --attention list --target sptune", "cpu"},
+        {"bench layer --attention list", "reference"},  {"bench gemm --export list", "csv"},
+        {"results export --export list", "svg"},        {"model list", "llama-3-8b"}};
     for (int i = 0; i < CHECK_COUNT(ways); i++) {
         struct run run;
         run_do(&run, "%s", ways[i][0]);
@@ -215,10 +211,10 @@ static void test_did_you_mean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bare),  cmocka_unit_test(test_help_names_everything),
-        cmocka_unit_test(test_verbs), cmocka_unit_test(test_topics),
-        cmocka_unit_test(test_json),  cmocka_unit_test(test_version),
-        cmocka_unit_test(test_lists), cmocka_unit_test(test_lists_of_a_device),
+        cmocka_unit_test(test_bare),         cmocka_unit_test(test_help_names_everything),
+        cmocka_unit_test(test_verbs),        cmocka_unit_test(test_topics),
+        cmocka_unit_test(test_json),         cmocka_unit_test(test_version),
+        cmocka_unit_test(test_lists),        cmocka_unit_test(test_lists_of_a_device),
         cmocka_unit_test(test_did_you_mean),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);

@@ -208,6 +208,20 @@ static void test_refused(void **state)
     run_nothing_left();
 }
 
+/* Known before any of it is taken. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "train --model llama-3.1-405b --ranks 2 --sp 2 --seq 64 --progress none -q");
+    run_expect(&run, 4);
+    run_says(run.err, "weights, gradients and optimizer state need ");
+    run_says(run.err, "--zero 3, more ranks, or a smaller model");
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
+    run_nothing_left();
+}
+
 /* ---- checkpoints ---- */
 
 /* Three more steps after three are the last three of six, to the bit; under another split to rounding. */
@@ -492,11 +506,11 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),     cmocka_unit_test(test_json),      cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_verify),     cmocka_unit_test(test_eval),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt), cmocka_unit_test(test_bad_weights),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),    cmocka_unit_test(test_learnt),
-        cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_screen),      cmocka_unit_test(test_json),       cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_verify),      cmocka_unit_test(test_eval),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_bad_weights), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_learnt),      cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }
