@@ -351,6 +351,7 @@ static void test_not_finite(void **state)
         {TINY "--from layer2.safetensors --save never", "step 1: the loss is nan, by what layer 2 of rank 0 gives"},
         {TINY "--sp 1 --accumulate 2 --from layer2.safetensors", "layer 2 of rank 0"},
         {TINY "--from steeper.safetensors", "step 1: the loss is finite, the gradient of layer"},
+        {TINY "--sp 2 --method split_gather --from layer2.safetensors", "by what layer 2 of rank 0 gives"},
         /* 64 tokens of 'a' and 'b': rank 1 has the second half, and the token of which nobody knows anything. */
         {"train --ranks 2 --sp 2 --data halves.txt --seq 64 --micro-batch 1 --from byte.safetensors -q --steps 1",
          "step 1: the loss is nan, by what the embedding of rank 1 gives"},
@@ -399,7 +400,12 @@ static void test_sample(void **state)
     static const struct {
         const char *more;
         bool same;
-    } ways[] = {{"--sp 2", true}, {"--sp 1 --zero 1", true}, {"--sp 2 --seed 2", false}, {"--temperature 0", false}};
+    } ways[] = {{"--sp 2", true},
+                {"--sp 1 --zero 1", true},
+                {"--sp 2 --method ring", true},
+                {"--sp 2 --method split_gather", true},
+                {"--sp 2 --seed 2", false},
+                {"--temperature 0", false}};
     char *first = drawn("--sp 2");
     for (int i = 0; i < CHECK_COUNT(ways); i++) {
         char *ids = drawn(ways[i].more);
