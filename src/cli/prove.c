@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/units.h"
+#include "cli/train_options.h"
 #include "train/run.h"
 
 #include <stdlib.h>
@@ -101,6 +102,7 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
     struct taken taken = {0};
     struct run_sink sink = {.arg = &taken, .begin = begin, .step = on_step, .stop = stop};
     struct run_result result;
+    double rate;
     const char *why = refusal(rec, c, comm_size(ranks->env.world));
     if (options == NULL)
         return FAIL(STATUS_NOMEM, "no memory for a proof");
@@ -111,6 +113,8 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
     }
     options_fill(rec, c, options);
     enum status status = ranks_tell(ranks, "train", options, sizeof *options);
+    if (status == STATUS_OK)
+        status = train_rate(&ranks->env, &rate);
     if (status == STATUS_OK)
         status = run_train(options, ranks->env.world, ranks->env.dev, &sink, &result);
     free(options);

@@ -93,8 +93,7 @@ static enum status draw(const struct train_screen *screen, const char *path, enu
     return status == STATUS_OK ? status : interrupt_status();
 }
 
-/* What this machine could do at most: multiply-adds per second of one rank while all ranks do them; of GPUs it is not known here. */
-static enum status fma_rate(struct bench_env *env, double *out)
+enum status train_rate(struct bench_env *env, double *out)
 {
     enum { TIMES = 5 };
     struct dev_queue *queue = NULL;
@@ -117,7 +116,7 @@ static enum status train(struct ranks *ranks, struct run_options *options, struc
     struct run_result result;
     TRY(train_screen_open(screen, &sink));
     TRY(ranks_tell(ranks, "train", options, sizeof *options));
-    TRY(fma_rate(&ranks->env, &screen->fma_flops));
+    TRY(train_rate(&ranks->env, &screen->fma_flops));
     TRY(run_train(options, ranks->env.world, ranks->env.dev, &sink, &result));
     progress_end();
     enum status status = report(screen, &result);
@@ -147,7 +146,7 @@ enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
     if (bytes != sizeof options)
         return FAIL(STATUS_PEER, "rank 0 sent options of %zu bytes; %zu were expected", bytes, sizeof options);
     memcpy(&options, data, sizeof options);
-    TRY(fma_rate(env, &rate));
+    TRY(train_rate(env, &rate));
     enum status status = run_train(&options, env->world, env->dev, NULL, &result);
     /* Input, data and numbers that are wrong all ranks know of, each in the same place. Rank 0 says it, and ends the job; one that ended it
      * here would take the words from rank 0, which is perhaps not so far yet. */
