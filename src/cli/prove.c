@@ -79,6 +79,7 @@ static void options_fill(const struct recommendation *rec, const struct recommen
 {
     struct trainer_options *o = &out->trainer;
     memset(out, 0, sizeof *out); /* broadcast as bytes */
+    out->trains = true;
     o->model = rec->request.model;
     o->plan = c->plan;
     o->plan.order_n = 0;
