@@ -3,7 +3,7 @@
  * Floor: the bytes that leave over the rate of the links (390 GB/s each way on two H200), as each is read once here and stored once
  * there. A barrier costs a store and a load across the link, some 2 us; there are two. Loads in flight hide the latency of this
  * GPU's memory, and stores across the link need no answer, so pushing needs fewer threads than pulling. Warps draw tickets of up to 2 KiB until
- * none are left: with shares dealt out beforehand the last blocks kept the link half busy for 3 to 6 % of the time, at any size. Tickets
+ * none are left: with shares dealt out beforehand the last blocks cost 2 to 6 % of the time, by size. Tickets
  * go round the ranks, so that from first to last every link is busy and so is the memory that the own block stays in.
  */
 #include "base/dev_cuda.h"

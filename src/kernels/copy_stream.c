@@ -3,7 +3,8 @@
  * A bypassing store of part of a line costs as much as one of the whole line, so what lies before the first whole line
  * of a row and behind the last one is stored normally, and rows shorter than SHORT_BYTES are left to copy_rows. One
  * Zen 3 core, rows of 4 KiB into memory that another core has just read: 6 GB/s by ordinary stores, 15 by these.
- * A core's own prefetcher stops where a row ends, so while a row is copied the next one is asked for.
+ * A core's own prefetcher stops where a row ends, so where rows have gaps the next one is asked for while one is copied: 5 to 20 % faster there
+ * from 320 KiB to 80 MiB, cold, alternately with the same without; rows that follow each other gain nothing.
  */
 #include "kernels/copy_stream.h"
 
@@ -70,9 +71,10 @@ static void job_run(const struct copy_job *job, stream_lines *lines)
         for (int64_t b = 0; b < job->n[1]; b++) {
             const char *src = (const char *)job->src + a * job->src_stride[0] + b * job->src_stride[1];
             char *dst = (char *)job->dst + a * job->dst_stride[0] + b * job->dst_stride[1];
+            int64_t ahead = job->src_stride[2] == (int64_t)job->row_bytes ? 0 : job->src_stride[2];
             for (int64_t c = 0; c < job->n[2]; c++)
-                row_copy(dst + c * job->dst_stride[2], src + c * job->src_stride[2], src + (c + 1) * job->src_stride[2],
-                         job->row_bytes, lines);
+                row_copy(dst + c * job->dst_stride[2], src + c * job->src_stride[2],
+                         src + c * job->src_stride[2] + ahead, job->row_bytes, lines);
         }
 }
 

@@ -245,18 +245,6 @@ enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *st
     return STATUS_OK;
 }
 
-/* Elements of `tensor` that this rank has. */
-static int64_t here(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at)
-{
-    struct params_shard shard = params_shard(params, tensor->unit);
-    int64_t end = tensor->offset + tensor->rows * tensor->cols, last = shard.first + shard.n;
-    int64_t begin = tensor->offset > shard.first ? tensor->offset : shard.first;
-    *from = begin - tensor->offset;
-    *at = begin - shard.first;
-    end = end < last ? end : last;
-    return end > begin ? end - begin : 0;
-}
-
 /* Elements [from, from + n) of what is here of a tensor. */
 static enum status read_piece(const struct tensors *file, const struct tensors_entry *entry,
                               const struct layout *layout, const struct layout_tensor *tensor, int64_t from, int64_t n,
@@ -277,7 +265,7 @@ static enum status load_tensor(const struct tensors *file, enum kind kind, const
     struct params_shard shard = params_shard(params, tensor->unit);
     const struct tensors_entry *entry;
     const int64_t shape[2] = {tensor->matrix ? tensor->whole_rows : tensor->whole_cols, tensor->whole_cols};
-    int64_t from, at, n = here(params, tensor, &from, &at);
+    int64_t from, at, n = params_part(params, tensor, &from, &at);
     char name[LAYOUT_NAME + 4];
     text_print(name, sizeof name, "%s%s", prefix[kind], tensor->name);
     TRY(tensors_need(file, name, tensor->matrix ? 2 : 1, shape, &entry));

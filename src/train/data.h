@@ -20,8 +20,8 @@
  *     TRY(data_open(&options, &data));
  *     for (int64_t step = first; step < data_steps(data); step++)
  *         for (int micro = 0; micro < accumulate; micro++) {
- *             ... ranges: what this rank holds of data_padded(data, step) tokens ...
- *             TRY(data_read(data, step, micro, data_group(rank, sp), &ranges, &batch));
+ *             shard_get(method, ring, data_padded(data, step), sp, data_index(rank, sp), &shard);
+ *             TRY(data_read(data, step, micro, data_group(rank, sp), &shard, &batch));
  *         }
  *     data_batch_free(&batch);
  *     data_close(data);
@@ -30,13 +30,14 @@
 #define SPTUNE_TRAIN_DATA_H
 
 #include "base/status.h"
-#include "sp/problem.h"
+#include "kernels/nn.h"
+#include "sp/shard.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DATA_IGNORED = -100 /* PyTorch's ignore_index */, DATA_RANGES_MAX = 4, DATA_SEPARATOR_MAX = 16 };
+enum { DATA_IGNORED = NN_IGNORE, DATA_SEPARATOR_MAX = 16 };
 
 /* Little-endian ids without a header; DATA_BYTES is any file, its bytes being the tokens. */
 enum data_form { DATA_BYTES, DATA_U16, DATA_U32 };
@@ -92,14 +93,6 @@ static inline int data_index(int rank, int sp)
 /* The first n tokens of the file, n at most the longest row. */
 enum status data_head(struct data *data, int64_t n, int32_t *out);
 
-/* What a rank holds of every padded row, in the order it holds it. */
-struct data_ranges {
-    int n;
-    struct {
-        int64_t first, count;
-    } range[DATA_RANGES_MAX];
-};
-
 /* One micro-step of one rank. Zero-initialise; owned by the caller, used again from read to read. */
 struct data_batch {
     int rows;
@@ -114,7 +107,7 @@ struct data_batch {
 };
 /* A token that is not below the vocabulary and a file that became shorter are STATUS_USAGE and STATUS_IO; a step beyond data_steps
  * is STATUS_NODATA. All ranks of a group fail alike, but not all groups: agree before the next collective. */
-enum status data_read(struct data *data, int64_t step, int micro, int group, const struct data_ranges *ranges,
+enum status data_read(struct data *data, int64_t step, int micro, int group, const struct shard *shard,
                       struct data_batch *out);
 void data_batch_free(struct data_batch *batch);
 

@@ -84,13 +84,13 @@ int data_label(const struct data_row *row, const struct data_separator *separato
 
 /* ---- the part of a rank ---- */
 
-static enum status check_ranges(const struct data_ranges *ranges, int64_t padded, int64_t *out_local)
+static enum status check_ranges(const struct shard *shard, int64_t padded, int64_t *out_local)
 {
     int64_t local = 0;
-    if (ranges->n < 1 || ranges->n > DATA_RANGES_MAX)
-        return FAIL(STATUS_USAGE, "%d ranges of a row, 1 to %d are expected", ranges->n, DATA_RANGES_MAX);
-    for (int i = 0; i < ranges->n; i++) {
-        int64_t first = ranges->range[i].first, count = ranges->range[i].count;
+    if (shard->n < 1 || shard->n > SHARD_RANGES_MAX)
+        return FAIL(STATUS_USAGE, "%d ranges of a row, 1 to %d are expected", shard->n, SHARD_RANGES_MAX);
+    for (int i = 0; i < shard->n; i++) {
+        int64_t first = shard->range[i].first, count = shard->range[i].count;
         if (first < 0 || count < 0 || first > padded || count > padded - first)
             return FAIL(STATUS_USAGE, "tokens %lld to %lld of a row of %lld", (long long)first,
                         (long long)(first + count), (long long)padded);
@@ -127,11 +127,11 @@ static void put(const int32_t *row, int64_t seq, int64_t first, int64_t count, i
         to[i] = padding;
 }
 
-static void put_row(const struct data *data, const struct data_row *row, const struct data_ranges *ranges, int64_t at,
+static void put_row(const struct data *data, const struct data_row *row, const struct shard *shard, int64_t at,
                     struct data_batch *out)
 {
-    for (int i = 0; i < ranges->n; i++) {
-        int64_t first = ranges->range[i].first, count = ranges->range[i].count;
+    for (int i = 0; i < shard->n; i++) {
+        int64_t first = shard->range[i].first, count = shard->range[i].count;
         put(row->at, row->seq, first, count, 0, out->ids + at);
         put(data->labels, row->seq, first, count, DATA_IGNORED, out->labels + at);
         put(data->positions, row->seq, first, count, 0, out->positions + at);
@@ -141,7 +141,7 @@ static void put_row(const struct data *data, const struct data_row *row, const s
     }
 }
 
-enum status data_read(struct data *data, int64_t step, int micro, int group, const struct data_ranges *ranges,
+enum status data_read(struct data *data, int64_t step, int micro, int group, const struct shard *shard,
                       struct data_batch *out)
 {
     struct data_row row = {0};
@@ -154,7 +154,7 @@ enum status data_read(struct data *data, int64_t step, int micro, int group, con
         return FAIL(STATUS_USAGE, "micro-step %d of %d, group %d of %d", micro, data->o.accumulate, group,
                     data->o.groups);
     int64_t seq = data_seq(data, step), padded = data_padded(data, step);
-    TRY(check_ranges(ranges, padded, &local));
+    TRY(check_ranges(shard, padded, &local));
     out->rows = data->o.micro_batch;
     out->seq = seq;
     out->padded = padded;
@@ -168,7 +168,7 @@ enum status data_read(struct data *data, int64_t step, int micro, int group, con
         if (out->docs)
             out->docs[r] = docs;
         out->valid += valid;
-        put_row(data, &row, ranges, r * local, out);
+        put_row(data, &row, shard, r * local, out);
     }
     return STATUS_OK;
 }

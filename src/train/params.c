@@ -343,8 +343,7 @@ static void draw(const struct layout *layout, const struct layout_tensor *tensor
     }
 }
 
-/* The part of a tensor that this rank has: its elements [*from, *from + n) at *at of the shard. */
-static int64_t overlap(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at)
+int64_t params_part(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at)
 {
     struct params_shard shard = params_shard(params, tensor->unit);
     int64_t begin = most(tensor->offset, shard.first), tensor_end = tensor->offset + tensor->rows * tensor->cols;
@@ -362,7 +361,7 @@ enum status params_init(struct params *params, uint64_t seed, struct dev_queue *
     enum status status = STATUS_OK;
     for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++) {
         const struct layout_tensor *tensor = &params->layout->tensor[t];
-        int64_t from, at, n = overlap(params, tensor, &from, &at);
+        int64_t from, at, n = params_part(params, tensor, &from, &at);
         for (int64_t done = 0; done < n && status == STATUS_OK; done += PIECE) {
             int64_t some = n - done < PIECE ? n - done : PIECE;
             draw(params->layout, tensor, rng_hash(seed, (uint64_t)t), from + done, some, piece);
@@ -524,7 +523,7 @@ static enum status update(struct params *params, const struct nn_adamw *adamw, s
     for (int t = 0; t < params->layout->tensors; t++) {
         const struct layout_tensor *tensor = &params->layout->tensor[t];
         struct unit *unit = &params->unit[tensor->unit];
-        int64_t from, at, n = overlap(params, tensor, &from, &at);
+        int64_t from, at, n = params_part(params, tensor, &from, &at);
         struct nn_adamw how = *adamw;
         char *weights = params->stage == 0 ? unit->weights : unit->narrow;
         if (n == 0)

@@ -60,6 +60,8 @@ struct params_shard {
     float *master, *m, *v, *grads;
 };
 struct params_shard params_shard(const struct params *params, int unit);
+/* What this rank has of a tensor: elements [*from, *from + n) of its piece, at *at of the shard. Returns n; 0: others have it. */
+int64_t params_part(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at);
 /* Weights of the storage dtype are made again from the fp32 ones after those were written (a checkpoint). Collective. */
 enum status params_refresh(struct params *params, struct dev_queue *queue);
 int64_t params_bytes(const struct params *params);

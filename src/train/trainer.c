@@ -190,14 +190,9 @@ void trainer_problem(const struct trainer_options *o, const struct data_batch *b
 enum status trainer_read(struct data *data, const struct plan *plan, int64_t step, int64_t micro, int group, int rank,
                          struct data_batch *out)
 {
-    struct data_ranges ranges = {0};
     struct shard shard;
     shard_get(plan->method, plan_ring(plan), data_padded(data, step), plan->sp, rank, &shard);
-    for (; ranges.n < shard.n; ranges.n++) {
-        ranges.range[ranges.n].first = shard.range[ranges.n].first;
-        ranges.range[ranges.n].count = shard.range[ranges.n].count;
-    }
-    return data_read(data, step, (int)micro, group, &ranges, out);
+    return data_read(data, step, (int)micro, group, &shard, out);
 }
 
 /* Batches of the step; *valid and *tokens over the job. */

@@ -60,9 +60,9 @@ static inline struct data_options options_of(enum data_form form, const int64_t 
                                  .seed = 7};
 }
 
-static inline struct data_ranges share_of(int64_t padded, int sp, int index)
+static inline struct shard share_of(int64_t padded, int sp, int index)
 {
-    return (struct data_ranges){.n = 1, .range = {{.first = padded / sp * index, .count = padded / sp}}};
+    return (struct shard){.n = 1, .range = {{.first = padded / sp * index, .count = padded / sp}}};
 }
 
 #endif

@@ -5,7 +5,7 @@
 static int64_t read_first(struct data *data, int64_t step, int micro, int group, int row)
 {
     struct data_batch batch = {0};
-    struct data_ranges whole = share_of(data_padded(data, step), 1, 0);
+    struct shard whole = share_of(data_padded(data, step), 1, 0);
     CHECK_OK(data_read(data, step, micro, group, &whole, &batch));
     int64_t first = batch.ids[row * batch.local];
     for (int64_t i = 0; i < batch.seq; i++) {
@@ -144,7 +144,7 @@ static void data_end_for_all_groups_together(void **state)
     o.epochs = 3;
     CHECK_OK(data_open(&o, &data));
     assert_int_equal(data_steps(data), 6);
-    struct data_ranges whole = share_of(seq, 1, 0);
+    struct shard whole = share_of(seq, 1, 0);
     for (int group = 0; group < 4; group++) {
         CHECK_OK(data_read(data, 5, 0, group, &whole, &batch));
         CHECK_FAILS(STATUS_NODATA, "step 6 is asked for, the data lasts for 6",
@@ -167,11 +167,11 @@ static void c09_places_are_inside_the_group(void **state)
     struct data_options o = options_of(DATA_U32, &seq);
     o.groups = 2;
     CHECK_OK(data_open(&o, &data));
-    struct data_ranges all = share_of(seq, 1, 0);
+    struct shard all = share_of(seq, 1, 0);
     for (int rank = 0; rank < 4; rank++) {
         assert_int_equal(data_group(rank, 2), rank / 2);
         assert_int_equal(data_index(rank, 2), rank & 1);
-        struct data_ranges half = share_of(seq, 2, data_index(rank, 2));
+        struct shard half = share_of(seq, 2, data_index(rank, 2));
         CHECK_OK(data_read(data, 1, 0, data_group(rank, 2), &all, &whole)); /* what sp 1, dp 2 reads */
         CHECK_OK(data_read(data, 1, 0, data_group(rank, 2), &half, &part));
         assert_int_equal(part.local, 3);
@@ -208,7 +208,7 @@ static void lengths_vary_by_step_and_alike_on_every_rank(void **state)
         drawn[seq]++;
         assert_int_equal(first / 20, (first + seq - 1) / 20); /* inside its window */
         shifted += first % 20 != 0;
-        struct data_ranges whole = share_of(padded, 1, 0);
+        struct shard whole = share_of(padded, 1, 0);
         CHECK_OK(data_read(data, step, 0, 0, &whole, &batch));
         assert_int_equal(batch.seq, seq);
         assert_int_equal(batch.padded, padded);

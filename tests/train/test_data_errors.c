@@ -49,7 +49,7 @@ static void tokens_beyond_the_vocabulary_are_named(void **state)
     struct data_options o = options_of(DATA_U16, &seq);
     o.vocab = 100;
     CHECK_OK(data_open(&o, &data));
-    struct data_ranges whole = share_of(2, 1, 0);
+    struct shard whole = share_of(2, 1, 0);
     CHECK_FAILS(STATUS_USAGE, "token 2 is 100, the vocabulary has 100", data_read(data, 0, 0, 0, &whole, &batch));
     assert_non_null(strstr(status_last()->where, data_path));
     data_close(data);
@@ -92,7 +92,7 @@ static void a_file_cut_while_it_is_read_is_io(void **state)
     struct data_options o = options_of(DATA_BYTES, &seq);
     CHECK_OK(data_open(&o, &data));
     assert_int_equal(truncate(data_path, 4), 0);
-    struct data_ranges whole = share_of(10, 1, 0);
+    struct shard whole = share_of(10, 1, 0);
     CHECK_FAILS(STATUS_IO, "nothing from byte 4 on, 7 bytes", data_read(data, 0, 0, 0, &whole, &batch));
     data_batch_free(&batch);
     data_close(data);

@@ -12,7 +12,7 @@ static void read_share(const struct data_options *o, int sp, int index, struct d
 {
     struct data *data = NULL;
     CHECK_OK(data_open(o, &data));
-    struct data_ranges share = share_of(data_padded(data, 0), sp, index);
+    struct shard share = share_of(data_padded(data, 0), sp, index);
     CHECK_OK(data_read(data, 0, 0, 0, &share, out));
     data_close(data);
 }
@@ -88,7 +88,7 @@ static void padding_counts_for_nothing(void **state)
 static void a_rank_may_hold_several_ranges(void **state)
 {
     (void)state;
-    static const int32_t ids[] = {'c', 'd', 'e', 'f', 'k', 'l', 'm', 'n'}, positions[] = {2, 3, 4, 5, 2, 3, 4, 5};
+    static const int32_t ids[] = {'c', 'd', 'g', 'h', 'k', 'l', 'o', 'p'}, positions[] = {2, 3, 6, 7, 2, 3, 6, 7};
     const int64_t seq = 8;
     struct data *data = NULL;
     struct data_batch batch = {0};
@@ -96,7 +96,7 @@ static void a_rank_may_hold_several_ranges(void **state)
     struct data_options o = options_of(DATA_BYTES, &seq);
     o.micro_batch = 2;
     CHECK_OK(data_open(&o, &data));
-    const struct data_ranges ranges = {.n = 3, .range = {{2, 2}, {8, 0}, {4, 2}}};
+    const struct shard ranges = {.n = 2, .range = {{2, 2}, {6, 2}}};
     CHECK_OK(data_read(data, 0, 0, 0, &ranges, &batch));
     bool swapped = data_first(data, 0, 0, 0, 0) != 0; /* which of the two windows came first */
     assert_int_equal(batch.rows, 2);
@@ -105,7 +105,7 @@ static void a_rank_may_hold_several_ranges(void **state)
     expect(batch.ids, ids + (swapped ? 4 : 0), 4, "id of row 0");
     expect(batch.ids + 4, ids + (swapped ? 0 : 4), 4, "id of row 1");
     expect(batch.positions, positions, 8, "position");
-    const struct data_ranges beyond = {.n = 1, .range = {{6, 3}}}, none = {.n = 0},
+    const struct shard beyond = {.n = 1, .range = {{6, 3}}}, none = {.n = 0},
                              twice = {.n = 2, .range = {{0, 8}, {0, 8}}};
     CHECK_FAILS(STATUS_USAGE, "tokens 6 to 9 of a row of 8", data_read(data, 0, 0, 0, &beyond, &batch));
     CHECK_FAILS(STATUS_USAGE, "0 ranges", data_read(data, 0, 0, 0, &none, &batch));
@@ -226,7 +226,7 @@ static void documents_are_cut_with_rows(void **state)
     struct data_options o = packed_by(DATA_BYTES, &seq, "\\n\\n");
     CHECK_OK(data_open(&o, &data));
     assert_int_equal(data_steps(data), 2);
-    struct data_ranges whole = share_of(seq, 1, 0);
+    struct shard whole = share_of(seq, 1, 0);
     for (int64_t step = 0; step < 2; step++) {
         CHECK_OK(data_read(data, step, 0, 0, &whole, &batch));
         if (data_first(data, step, 0, 0, 0) == 0) {
