@@ -66,11 +66,6 @@ int dev_cuda_sms(const struct dev *dev)
     return ((const struct cuda_dev *)dev)->sms;
 }
 
-int dev_cuda_arch(const struct dev *dev)
-{
-    return ((const struct cuda_dev *)dev)->arch;
-}
-
 size_t dev_cuda_l2_bytes(const struct dev *dev)
 {
     return ((const struct cuda_dev *)dev)->l2_bytes;

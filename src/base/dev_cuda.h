@@ -16,7 +16,6 @@ enum status dev_cuda_status(cudaError_t error, const char *what);
 /* After every launch: a refused one, or the error of an earlier one that shows only now. */
 enum status dev_cuda_launched(const char *kernel);
 int dev_cuda_sms(const struct dev *dev);       /* multiprocessors */
-int dev_cuda_arch(const struct dev *dev);      /* 90: compute capability 9.0 */
 size_t dev_cuda_l2_bytes(const struct dev *dev);
 int dev_cuda_index(const struct dev *dev);
 /* A wait for this process's GPU ended at its deadline: what waits for it without one is not to be called any more. */

@@ -16,7 +16,6 @@
 
 #include <stdlib.h>
 
-
 struct subject {
     struct bench_env *env;
     struct group group;
@@ -54,7 +53,11 @@ static struct verdict layer_verdict(const struct bench_case *c, const struct ben
     if (!verdict_ok(&verdict))
         return verdict;
     if (c->span != BENCH_SPAN_ATTENTION)
-        return verdict_no(RULE_ABSENT, "a block (norms, projections, MLP) is not part of this build; span attention is");
+        return verdict_no(RULE_ABSENT,
+                          "a block (norms, projections, MLP) is not part of this build; span attention is");
+    if (c->plan.method == PLAN_METHOD_SPLIT_GATHER)
+        return verdict_no(RULE_NOT_MEASURED, "the attention of split_gather is that of one rank and moves nothing; "
+                                             "`train --method split_gather` times whole steps");
     struct plan plan = plan_of(c);
     verdict = plan_check(&c->problem, &plan, subject_dev(env));
     if (!verdict_ok(&verdict))
@@ -134,8 +137,8 @@ static void layer_destroy(void *state)
     free(s);
 }
 
-static enum status side_fill(const struct subject *s, const struct exec_tensors *t, enum data_tensor tensor, int heads, int dim,
-                      void *base)
+static enum status side_fill(const struct subject *s, const struct exec_tensors *t, enum data_tensor tensor, int heads,
+                             int dim, void *base)
 {
     struct data_side side = {.base = base,
                              .dtype = s->problem.dtype,
@@ -240,7 +243,8 @@ static void times_add(struct subject *s, struct exec *exec)
 static void phases_keep(struct subject *s)
 {
     const struct exec_times *t = &s->last;
-    phases_add(s->phases, (const double[PHASES]){t->exchange_in_us, t->attention_us, t->exchange_out_us, t->exposed_us});
+    phases_add(s->phases,
+               (const double[PHASES]){t->exchange_in_us, t->attention_us, t->exchange_out_us, t->exposed_us});
 }
 
 /* An exec remembers its last run: of forward and backward in one sample there is no forward any more. */
@@ -311,7 +315,8 @@ enum { SEEN_Q, SEEN_K, SEEN_V, SEEN_O, SEEN_FORWARD, SEEN_DO = SEEN_FORWARD, SEE
 static enum status seen_open(const struct subject *s, const struct exec_tensors *t, struct mirror seen[SEEN])
 {
     void *const device[SEEN] = {t->q, t->k, t->v, t->o, t->d_o, t->dq, t->dk, t->dv};
-    const size_t bytes[SEEN] = {t->q_bytes, t->k_bytes, t->v_bytes, t->o_bytes, t->o_bytes, t->q_bytes, t->k_bytes, t->v_bytes};
+    const size_t bytes[SEEN] = {t->q_bytes, t->k_bytes, t->v_bytes, t->o_bytes,
+                                t->o_bytes, t->q_bytes, t->k_bytes, t->v_bytes};
     for (int i = 0; i < (s->problem.direction & PROBLEM_BACKWARD ? SEEN : SEEN_FORWARD); i++) {
         TRY(mirror_open(s->env->dev, device[i], bytes[i], &seen[i]));
         TRY(mirror_load(&seen[i]));
@@ -374,7 +379,8 @@ static double layer_whole_us(void *state, double timed_us)
     struct subject *s = state;
     const struct exec_times *t = &s->last;
     double rest = timed_us - t->exchange_in_us - t->attention_us - t->exchange_out_us;
-    if (s->uniform || rest < 0 || t->attention_us <= 0) /* phases that overlap, or are not known, cannot be told apart */
+    if (s->uniform || rest < 0 ||
+        t->attention_us <= 0) /* phases that overlap, or are not known, cannot be told apart */
         return timed_us * s->scale;
     return t->exchange_in_us * s->scale_in + t->attention_us * s->scale + t->exchange_out_us * s->scale_out + rest;
 }
@@ -383,7 +389,8 @@ static void layer_note(void *state, json_t *conditions)
 {
     static const char *const names[PHASES] = {"exchange_in_us", "attention_us", "exchange_out_us", "exposed_us"};
     struct subject *s = state;
-    const double scales[PHASES] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out, s->scale};
+    const double scales[PHASES] = {s->uniform ? s->scale : s->scale_in, s->scale, s->uniform ? s->scale : s->scale_out,
+                                   s->scale};
     rotation_note(&s->rotation, conditions);
     if (s->scale > 1)
         json_object_set_new(conditions, "scaled_by", json_string(s->uniform ? "heads" : "phases"));

@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "base/units.h"
 #include "cli/train_options.h"
+#include "results/stats.h"
 #include "train/run.h"
 
 #include <stdlib.h>
@@ -47,13 +48,6 @@ static bool stop(void *arg)
     return interrupt_pending() != 0;
 }
 
-static double middle(const struct taken *taken)
-{
-    double a = taken->us[0], b = taken->us[1], c = taken->us[2];
-    double low = a < b ? a : b, high = a < b ? b : a;
-    return c < low ? low : c > high ? high : c;
-}
-
 /* Why the harness does not run it, "" when it does. */
 static const char *refusal(const struct recommendation *rec, const struct recommend_candidate *c, int ranks)
 {
@@ -63,10 +57,8 @@ static const char *refusal(const struct recommendation *rec, const struct recomm
         return "the job is larger than what runs here";
     if (rec->request.model.unlike[0] != '\0' || rec->request.model.vocab < 256)
         return rec->request.model.unlike[0] != '\0' ? rec->request.model.unlike : "its vocabulary does not hold bytes";
-    if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD || plan->offload != PLAN_OFFLOAD_NONE)
-        return "the harness does not offload";
-    if (plan->loss == PLAN_LOSS_FUSED || plan->mlp == PLAN_MLP_TILED)
-        return "the harness has no fused loss and no tiled MLP";
+    if (trainer_cannot(plan)[0] != '\0')
+        return trainer_cannot(plan);
     if (rec->request.problem.docs > 0)
         return "its documents are not those of the planned data";
     if (rec->request.dev == DEV_CPU && mem_available(&available) == STATUS_OK &&
@@ -119,7 +111,7 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
     if (status == STATUS_OK)
         status = run_train(options, ranks->env.world, ranks->env.dev, &sink, &result);
     free(options);
-    if (status == STATUS_USAGE || status == STATUS_UNSUPPORTED || status == STATUS_NOMEM) {
+    if (status == STATUS_USAGE || status == STATUS_UNSUPPORTED || status == STATUS_NOMEM || status == STATUS_CHECK) {
         /* all ranks have said the same, and wait for the next order: the answer stands without its proof */
         text_print(proof->why, sizeof proof->why, "%s", status_last()->what);
         status_clear();
@@ -130,7 +122,7 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
         text_print(proof->why, sizeof proof->why, "%d of %d steps were taken", taken.n, STEPS);
         return STATUS_OK;
     }
-    proof->step_us = middle(&taken);
+    proof->step_us = stats_median(taken.us, STEPS);
     proof->bytes = result.bytes;
     return STATUS_OK;
 }

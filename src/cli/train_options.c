@@ -138,6 +138,9 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
     TRY(path_of(cli, "save", o->save));
     TRY(path_of(cli, "from", o->from));
     o->resume = opt_given(opts, "resume");
+    if (opt_given(opts, "verify") && o->save[0] != '\0')
+        return HINT(FAIL(STATUS_USAGE, "--verify trains and saves nothing"),
+                    "without --save; --from DIR/step-N takes the weights of a checkpoint");
     if (opt_value(opts, "loss-norm") != NULL)
         TRY(loss_norm_parse(opt_value(opts, "loss-norm"), "--loss-norm", &o->norm));
     out->eval_steps = 4;
@@ -164,12 +167,6 @@ static enum status plan_of_file(const char *path, struct plan *out)
     return status == STATUS_OK ? status : WHERE(status, "--plan %s", path);
 }
 
-static enum status word(const struct cli *cli, const char *name, const char *const *words, int n, int fallback,
-                        int *out)
-{
-    return opt_word(&cli->opts, name, words, n, fallback, out);
-}
-
 static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
 {
     static const char *const checkpointing[] = {"none", "full"}, *const loss[] = {"plain", "tiled"};
@@ -186,16 +183,25 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
         TRY(plan_of_file(file, plan));
     for (int m = 0; m < PLAN_METHOD_COUNT; m++)
         methods[m] = plan_method_name((enum plan_method)m);
-    TRY(word(cli, "method", methods, PLAN_METHOD_COUNT, (int)plan->method, &picked));
+    TRY(opt_word(opts, "method", methods, PLAN_METHOD_COUNT, (int)plan->method, &picked));
     plan->method = (enum plan_method)picked;
     if (opt_given(opts, "method") && plan->method != PLAN_METHOD_ULYSSES)
         plan->chunks = 1; /* of the file's plan: the others take no more */
-    TRY(opt_count(opts, "ring", 1, 1 << 16, plan->method == PLAN_METHOD_ULYSSES_RING ? 2 : 1, &ring));
+    int fallback = plan->method != PLAN_METHOD_ULYSSES_RING ? 1 : plan->ring > 1 ? plan->ring : 2;
+    TRY(opt_count(opts, "ring", 1, 1 << 16, fallback, &ring));
     plan->ring = (int)ring;
-    TRY(word(cli, "checkpointing", checkpointing, 2, plan->checkpointing == PLAN_CHECKPOINTING_NONE ? 0 : 1, &picked));
-    plan->checkpointing = picked == 0 ? PLAN_CHECKPOINTING_NONE : PLAN_CHECKPOINTING_FULL;
-    TRY(word(cli, "loss", loss, 2, plan->loss == PLAN_LOSS_PLAIN ? 0 : 1, &picked));
-    plan->loss = picked == 0 ? PLAN_LOSS_PLAIN : PLAN_LOSS_TILED;
+    if (opt_given(opts, "checkpointing")) {
+        TRY(opt_word(opts, "checkpointing", checkpointing, 2, 1, &picked));
+        plan->checkpointing = picked == 0 ? PLAN_CHECKPOINTING_NONE : PLAN_CHECKPOINTING_FULL;
+    }
+    if (opt_given(opts, "loss")) {
+        TRY(opt_word(opts, "loss", loss, 2, 1, &picked));
+        plan->loss = picked == 0 ? PLAN_LOSS_PLAIN : PLAN_LOSS_TILED;
+    }
+    if (trainer_cannot(plan)[0] != '\0')
+        return WHERE(HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
+                          "--checkpointing and --loss say otherwise; for the rest tune again without it"),
+                     "--plan %s", file);
     TRY(opt_count(opts, "zero", 0, 3, plan->zero_stage, &zero));
     TRY(opt_count(opts, "micro-batch", 1, 1 << 20, plan->micro_batch, &batch));
     TRY(opt_count(opts, "accumulate", 1, 1 << 20, plan->accumulate, &accumulate));
@@ -253,8 +259,9 @@ static enum status kernel(const struct cli *cli, enum dev_kind device, struct pl
 {
     const char *name = opt_value(&cli->opts, "attention"), *names[NAMES];
     size_t n = 0;
+    const struct attention *planned = opt_given(&cli->opts, "plan") ? attention_find(plan->attention) : NULL;
     if (name == NULL)
-        name = device == DEV_CPU ? "cpu" : "cudnn";
+        name = planned != NULL && planned->dev == device ? planned->name : device == DEV_CPU ? "cpu" : "cudnn";
     for (int i = 0; attentions[i] != NULL && n < NAMES; i++)
         if (attentions[i]->dev == device)
             names[n++] = attentions[i]->name;
@@ -279,8 +286,9 @@ static enum status exchange(const struct cli *cli, enum dev_kind device, struct 
         text_print(plan->exchange, sizeof plan->exchange, "%s", fixed);
         return STATUS_OK;
     }
+    const struct exchange *planned = opt_given(&cli->opts, "plan") ? exchange_find(plan->exchange) : NULL;
     if (name == NULL)
-        name = device == DEV_CPU ? "packed" : "push";
+        name = planned != NULL && planned->dev == device ? planned->name : device == DEV_CPU ? "packed" : "push";
     for (int i = 0; exchanges[i] != NULL && n < NAMES; i++)
         if (exchanges[i]->dev == device)
             names[n++] = exchanges[i]->name;
@@ -320,7 +328,7 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
     struct trainer_options *o = &out->trainer;
     struct problem problem;
     int picked;
-    TRY(word(cli, "dtype", dtypes, 3, device == DEV_CPU ? 0 : 1, &picked));
+    TRY(opt_word(&cli->opts, "dtype", dtypes, 3, device == DEV_CPU ? 0 : 1, &picked));
     o->dtype = types[picked];
     TRY(trainable(o));
     TRY(sizes(cli, ranks, &o->plan));
@@ -340,7 +348,8 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
 enum status train_options_finish(struct ranks *ranks, struct run_options *options)
 {
     struct plan *plan = &options->trainer.plan;
-    if (opt_given(&ranks->cli->opts, "exchange") || strcmp(plan->exchange, "packed") != 0)
+    if (opt_given(&ranks->cli->opts, "exchange") || opt_given(&ranks->cli->opts, "plan") ||
+        strcmp(plan->exchange, "packed") != 0)
         return STATUS_OK;
     struct verdict verdict = window_verdict(ranks->env.world);
     if (verdict_ok(&verdict))

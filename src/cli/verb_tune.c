@@ -90,15 +90,19 @@ static enum status print_one(struct cli *cli, const struct order *order, struct 
 static enum status write_one(struct cli *cli, const struct order *order, struct bench_session *session,
                              struct recommendation *answer)
 {
-    if (order->ranks != NULL && opt_given(&cli->opts, "prove") && !interrupt_pending())
-        TRY(prove_run(order->ranks, answer));
-    /* What was measured is worth printing even when a file cannot be written. */
+    /* What was measured is worth printing even when a proof ends badly or a file cannot be written. */
+    bool proves = order->ranks != NULL && opt_given(&cli->opts, "prove") && !interrupt_pending();
+    enum status proved = proves ? prove_run(order->ranks, answer) : STATUS_OK;
+    struct status_message unproved = *status_last();
     enum status emitted = emit_files(cli, order, answer);
     struct status_message message = *status_last();
     enum status status = print_one(cli, order, session, answer, emitted == STATUS_OK);
     if (emitted != STATUS_OK)
         status_restore(&message);
-    return emitted != STATUS_OK ? emitted : status;
+    status = emitted != STATUS_OK ? emitted : status;
+    if (status == STATUS_OK && proved != STATUS_OK)
+        status_restore(&unproved);
+    return status == STATUS_OK ? proved : status;
 }
 
 static void free_answers(struct recommendation **answers, int n)

@@ -248,6 +248,11 @@ const char *comm_transport(const struct comm *comm)
     return comm->job->transport->in_use(comm->job->state);
 }
 
+int64_t comm_deadline(const struct comm *comm)
+{
+    return comm->after_us;
+}
+
 void comm_set_deadline(struct comm *comm, int64_t after_us)
 {
     comm->after_us = after_us;

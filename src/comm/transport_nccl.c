@@ -137,8 +137,8 @@ static const char *nccl_version(void)
     return version;
 }
 
-/* Messages to oneself are NCCL's too: it copies them in the kernel that sends the others, where a copy ahead of that took a tenth more
- * of an all-to-all on two GPUs. The i-th of them meets the i-th from oneself; one that already lies where it goes is left out. */
+/* Messages to oneself are NCCL's too: it copies them in the kernel that sends the others, beside them; a copy
+ * ahead of that would come first. The i-th of them meets the i-th from oneself; one that already lies where it goes is left out. */
 struct own {
     const struct transport_xfer *send, *recv; /* NULL: there are no more */
     int nsends, nrecvs, s, r;                 /* of the lists, and where in them */

@@ -42,7 +42,7 @@ struct copy_peers {
     struct meeting meeting;
     struct draw *draw;
     int32_t *late;
-    bool early; /* this GPU can begin a launch before the one ahead of it has ended */
+    bool early; /* the kernels that this GPU runs were built with the wait that an early launch needs */
     int exactly, most_blocks; /* 0: as many as are good */
 };
 
@@ -163,12 +163,14 @@ __global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_const
     leave(meeting, number, false);
 }
 
-/* Blocks that won at each size on two H200 (docs/measurement.md): one for each multiprocessor keeps all links busy. */
-static int choose_blocks(const struct copy_peers *peers, int64_t bytes)
+/* For push one block of each multiprocessor is as fast as two (docs/measurement.md, What paid for push); the small steps were tried on two
+ * H200. Large sums, which fetch, have two. */
+static int choose_blocks(const struct copy_peers *peers, int64_t bytes, bool sums)
 {
     if (peers->exactly > 0)
         return peers->exactly;
-    int most = dev_cuda_sms(peers->dev) < COPY_PEERS_BLOCKS ? dev_cuda_sms(peers->dev) : COPY_PEERS_BLOCKS;
+    int most = dev_cuda_sms(peers->dev) * (sums && bytes > 96 << 20 ? 2 : 1);
+    most = most < COPY_PEERS_BLOCKS ? most : COPY_PEERS_BLOCKS;
     int blocks = bytes <= 64 << 10 ? 8 : bytes <= 512 << 10 ? 64 : most;
     blocks = blocks < most ? blocks : most;
     return peers->most_blocks > 0 && blocks > peers->most_blocks ? peers->most_blocks : blocks;
@@ -255,7 +257,7 @@ static enum status run_jobs(struct copy_peers *peers, const struct copy_job *job
         bytes += jobs[i].n[0] * jobs[i].n[1] * jobs[i].n[2] * (int64_t)jobs[i].row_bytes;
     }
     same_unit(&gather);
-    int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
+    int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes, false);
     gather.work.rows = ticket_rows(gather.work.start[gather.work.nmoves], (uint32_t)grid * THREADS / 32);
     cudaStream_t stream = dev_cuda_stream(queue);
     if (gather.work.nmoves <= FEW_MOVES) {
@@ -272,7 +274,7 @@ static enum status run_sum(struct copy_peers *peers, const struct copy_sum *job,
     struct sum sum = {};
     TRY(sum_fill(job, &sum));
     int64_t bytes = (int64_t)sum.rows.nrows * job->elems * dtype_bytes(job->dtype) * job->copies;
-    int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes);
+    int grid = blocks > 0 ? blocks : choose_blocks(peers, bytes, true);
     pull_sum_kernel<<<grid, THREADS, 0, dev_cuda_stream(queue)>>>(peers->meeting, sum);
     return dev_cuda_launched("the sum of copies between GPUs");
 }
@@ -320,7 +322,11 @@ enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *fl
     enum status status = dev_alloc(dev, COPY_PEERS_BLOCKS * sizeof(uint32_t) + sizeof(struct draw), "counts of an exchange", &count);
     if (status == STATUS_OK)
         status = dev_cuda_status(cudaHostAlloc(&late, sizeof(int32_t), cudaHostAllocMapped), "a flag of an exchange");
+    cudaFuncAttributes built = {};
+    if (status == STATUS_OK)
+        status = dev_cuda_status(cudaFuncGetAttributes(&built, push_kernel<uint4, MOVES>), "asking for a kernel");
     if (status != STATUS_OK) {
+        cudaFreeHost(late);
         dev_free(dev, count);
         free(peers);
         return status;
@@ -332,7 +338,7 @@ enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *fl
         peers->meeting.flags[r] = (uint32_t *)flags[r];
     peers->meeting.count = (uint32_t *)count;
     peers->draw = (struct draw *)(peers->meeting.count + COPY_PEERS_BLOCKS);
-    peers->early = dev_cuda_arch(dev) >= 90;
+    peers->early = built.ptxVersion >= 90; /* as __CUDA_ARCH__ in launch_ahead_ended: a newer GPU may run what was built for an older one */
     peers->meeting.late = peers->late;
     peers->meeting.limit_ns = (uint64_t)limit_us * 1000;
     peers->meeting.rank = rank;

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(THREADS) add_kernel(const T *part, float *sum,
 static unsigned blocks_for(int64_t n, int64_t each, struct dev_queue *queue)
 {
     const int64_t blocks = (n + each - 1) / each, most = (int64_t)dev_cuda_sms(dev_queue_dev(queue)) * BLOCKS_PER_SM;
-    return (unsigned)(blocks < most ? blocks : most);
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
 /* Both lie on multiples of four of their elements. */

@@ -27,8 +27,7 @@ struct block {
     void *h;     /* [all][hidden] normalised rows */
     void *part;  /* [rows][hidden] this rank's of them, then of their gradient; where ways is 1 that is `h` */
     void *d_h;   /* [all][hidden] their gradient; before, dy of all ranks; in forward what is to be summed over them */
-    void *a;     /* [all][ffn] silu(gate) * up; then its gradient */
-    void *act;   /* [all][ffn] the same once more, for the gradient of down */
+    void *act;   /* [all][ffn] silu(gate) * up; in backward then its gradient */
     float *rstd; /* [rows] of norms that nobody asks for again */
     void *scratch; /* of products and norms, one after the other */
     size_t scratch_bytes;
@@ -173,8 +172,7 @@ static enum status scratch_alloc(struct block *block)
     if (block->ways > 1)
         TRY(room(block->dev, block->rows * s->hidden, elem, "this rank's rows", &block->bytes, &block->part));
     TRY(room(block->dev, block->all * s->hidden, elem, "their gradient", &block->bytes, &block->d_h));
-    TRY(room(block->dev, block->all * s->ffn, elem, "the MLP's activations", &block->bytes, &block->a));
-    TRY(room(block->dev, block->all * s->ffn, elem, "their gradient", &block->bytes, &block->act));
+    TRY(room(block->dev, block->all * s->ffn, elem, "the MLP's activations", &block->bytes, &block->act));
     TRY(room(block->dev, block->rows, 4, "statistics of norms", &block->bytes, &block->rstd));
     return room(block->dev, (int64_t)block->scratch_bytes, 1, "workspace of a block", &block->bytes, &block->scratch);
 }
@@ -212,7 +210,6 @@ void block_destroy(struct block *block)
         dev_free(block->dev, block->part);
     dev_free(block->dev, block->h);
     dev_free(block->dev, block->d_h);
-    dev_free(block->dev, block->a);
     dev_free(block->dev, block->act);
     dev_free(block->dev, block->rstd);
     dev_free(block->dev, block->scratch);
@@ -269,11 +266,6 @@ int64_t block_bytes(const struct block *block)
 int64_t block_kept_bytes(const struct block_kept *kept)
 {
     return kept->bytes;
-}
-
-int64_t block_rows_all(const struct block *block)
-{
-    return block->all;
 }
 
 /* ---- rows of other ranks: a sequence at a time, so that each is in order ---- */
@@ -488,8 +480,8 @@ static enum status mlp_backward(struct block *block, const struct block_weights 
     TRY(gather_dy(block, dy, queue, &all));
     TRY(nn_swiglu_forward(n, s->dtype, kept->gate, kept->up, block->act, queue));
     TRY(to_weight(block, all, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
-    TRY(to_rows(block, all, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->a, queue));
-    TRY(nn_swiglu_backward(n, s->dtype, kept->gate, kept->up, block->a, kept->gate, kept->up, queue));
+    TRY(to_rows(block, all, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->act, queue));
+    TRY(nn_swiglu_backward(n, s->dtype, kept->gate, kept->up, block->act, kept->gate, kept->up, queue));
     TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], block->rstd, queue));
     TRY(to_weight(block, kept->gate, block->h, s->ffn, s->hidden, grads->of[BLOCK_GATE], queue));
     TRY(to_weight(block, kept->up, block->h, s->ffn, s->hidden, grads->of[BLOCK_UP], queue));

@@ -19,8 +19,8 @@
  * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not.
  *
  *     TRY(block_create(&shape, &parallel, rows, dev, &block)); TRY(block_keep(block, &kept));
- *     TRY(block_forward(block, &weights, positions, exec, kept, x, y, queue));
- *     TRY(block_backward(block, &weights, &grads, positions, exec, kept, x, dy, queue));   // dy becomes dx
+ *     TRY(block_forward(block, &weights, &rope, exec, kept, x, y, queue));
+ *     TRY(block_backward(block, &weights, &grads, &rope, exec, kept, x, dy, queue));   // dy becomes dx
  */
 #ifndef SPTUNE_SP_BLOCK_H
 #define SPTUNE_SP_BLOCK_H
@@ -106,12 +106,10 @@ void block_kept_destroy(struct block_kept *kept);
 int64_t block_bytes(const struct block *block); /* scratch */
 int64_t block_kept_bytes(const struct block_kept *kept);
 
-/* Rows that attention sees here: `rows`, or those of the whole group. */
-int64_t block_rows_all(const struct block *block);
-/* all [block_rows_all] from each rank's mine [rows]. Collective over the group where rows are gathered. */
+/* all [rows * block_ways] from each rank's mine [rows]. Collective over the group where rows are gathered. */
 enum status block_gather_positions(struct block *block, const int32_t *mine, int32_t *all, struct dev_queue *queue);
 
-/* positions [block_rows_all] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y may not be x. exec's problem has `rows` tokens a
+/* positions [rows * block_ways] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y may not be x. exec's problem has `rows` tokens a
  * rank. */
 struct block_rope {
     const int32_t *positions;

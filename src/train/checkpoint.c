@@ -187,7 +187,7 @@ static enum status publish(const char *unfinished, const char *dir)
 }
 
 enum status checkpoint_save(const char *dir, int64_t step, const struct layout *layout, struct params *params,
-                            const struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
+                            struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
                             struct dev_queue *queue)
 {
     bool writes = comm_rank(groups->world) == 0;
@@ -196,6 +196,7 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
     char unfinished[PATH_MAX], whole[PATH_MAX];
     text_print(unfinished, sizeof unfinished, "%s/step-%lld.unfinished", dir, (long long)step);
     text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
+    int64_t was = groups_deadline(groups, GROUPS_PATIENCE_US); /* one rank writes, on whatever disk */
     enum status status = comm_agree(groups->world, whole_create(layout, params, groups, dev, writes, &g.whole),
                                     "make room for a checkpoint");
     if (status == STATUS_OK) {
@@ -220,7 +221,9 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
     if (writes && status != STATUS_OK)
         remove_all(unfinished);
     whole_destroy(g.whole);
-    return comm_agree(groups->world, status, "save a checkpoint");
+    status = comm_agree(groups->world, status, "save a checkpoint");
+    groups_deadline(groups, was);
+    return status;
 }
 
 /* ---- reading ---- */

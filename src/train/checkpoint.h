@@ -15,7 +15,7 @@
 
 /* Collective over the job. step: how many were done. */
 enum status checkpoint_save(const char *dir, int64_t step, const struct layout *layout, struct params *params,
-                            const struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
+                            struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
                             struct dev_queue *queue);
 /* The last whole one: its directory and step; *step < 0: there is none. */
 enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *step);

@@ -14,7 +14,7 @@
  * row the first that follows in the file. Rows are then padded to a multiple of pad_to: id 0, label DATA_IGNORED, positions from
  * 0 again. With several lengths, one is drawn for each step, and a shorter row begins anywhere in its window.
  * Packed, a document ends after the separator (of several in a row, after the last): its last token has no label and positions begin
- * again at 0. A document that a row cuts goes on as one of its own; what a row holds beyond PROBLEM_MAX_DOCS - 1 documents becomes
+ * again at 0. A document that a row cuts goes on as one of its own; what a row holds beyond PROBLEM_MAX_DOCS - 2 documents becomes
  * one document without labels.
  *
  *     TRY(data_open(&options, &data));

@@ -75,7 +75,7 @@ int data_label(const struct data_row *row, const struct data_separator *separato
         if (packed && (end || last)) {
             doc_len[docs++] = next - begin;
             begin = next;
-            rest = docs == PROBLEM_MAX_DOCS - 1;
+            rest = docs == PROBLEM_MAX_DOCS - 2; /* one more for what is left, one for padding */
         }
     }
     *out_valid = valid;

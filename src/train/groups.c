@@ -91,3 +91,12 @@ enum status groups_sum(const struct groups *groups, double *values, int n, struc
     free(host);
     return status;
 }
+
+int64_t groups_deadline(struct groups *groups, int64_t after_us)
+{
+    struct comm *all[] = {groups->world, groups->sp, groups->shard, groups->layers, groups->replicate};
+    int64_t was = comm_deadline(groups->world);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        comm_set_deadline(all[i], after_us);
+    return was;
+}

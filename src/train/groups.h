@@ -27,4 +27,8 @@ enum { GROUPS_SUM_MAX = 8 };
 /* values[n] become their sums over the world, in rank order: the same bits everywhere. */
 enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue);
 
+/* How long an operation of any of these groups may wait from now on; returns what that was. For when one rank works and others wait. */
+#define GROUPS_PATIENCE_US (INT64_C(1800) * 1000 * 1000)
+int64_t groups_deadline(struct groups *groups, int64_t after_us);
+
 #endif

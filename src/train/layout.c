@@ -151,14 +151,6 @@ int64_t layout_norm_offset(const struct layout *layout)
     return layout->tensor[layout->unit[layout->units - 1].first].offset;
 }
 
-const struct layout_tensor *layout_find(const struct layout *layout, const char *name)
-{
-    for (int t = 0; t < layout->tensors; t++)
-        if (strcmp(layout->tensor[t].name, name) == 0)
-            return &layout->tensor[t];
-    return NULL;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;

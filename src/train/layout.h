@@ -58,7 +58,6 @@ void layout_free(struct layout *layout);
 int layout_head_unit(const struct layout *layout);       /* whose weights the logits are made with */
 int64_t layout_head_offset(const struct layout *layout); /* of those, in that unit */
 int64_t layout_norm_offset(const struct layout *layout); /* of the final norm, in the last unit */
-const struct layout_tensor *layout_find(const struct layout *layout, const char *name); /* NULL: none */
 /* Of a tensor's elements [from, from + n) here, how many follow each other in the whole tensor too, and from where on. */
 int64_t layout_run(const struct layout *layout, const struct layout_tensor *tensor, int64_t from, int64_t n,
                    int64_t *whole);

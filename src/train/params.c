@@ -304,20 +304,26 @@ enum status params_weights(struct params *params, int index, struct dev_queue *q
     return STATUS_OK;
 }
 
-enum status params_refresh(struct params *params, struct dev_queue *queue)
+/* Whole weights again from what ranks have: those of stages 1 and 2 now, those of stage 3 when they are asked for. */
+static enum status spread(struct params *params, struct dev_queue *queue)
 {
     params->first.unit = params->last.unit = -1;
     for (int s = 0; s < SLOTS; s++)
         params->weights[s].unit = -1;
+    for (int u = 0; u < params->layout->units && (params->stage == 1 || params->stage == 2); u++)
+        TRY(gather(params, &params->unit[u], params->unit[u].weights, queue));
+    return STATUS_OK;
+}
+
+enum status params_refresh(struct params *params, struct dev_queue *queue)
+{
     for (int u = 0; u < params->layout->units; u++) {
         struct unit *unit = &params->unit[u];
         void *narrow = params->stage == 0 ? unit->weights : unit->narrow;
         if (narrow != NULL && narrow != unit->master)
             TRY(nn_convert(unit->per, DTYPE_FP32, unit->master, params->dtype, narrow, queue));
-        if (params->stage == 1 || params->stage == 2)
-            TRY(gather(params, unit, unit->weights, queue));
     }
-    return STATUS_OK;
+    return spread(params, queue);
 }
 
 /* ---- initial weights ---- */
@@ -532,16 +538,6 @@ static enum status update(struct params *params, const struct nn_adamw *adamw, s
         TRY(nn_adamw(n, &how, params->dtype, unit->master + at, unit->m + at, unit->v + at, unit->sums + at,
                      weights == NULL ? (void *)(unit->master + at) : weights + at * params->elem_bytes, queue));
     }
-    return STATUS_OK;
-}
-
-static enum status spread(struct params *params, struct dev_queue *queue)
-{
-    params->first.unit = params->last.unit = -1;
-    for (int s = 0; s < SLOTS; s++)
-        params->weights[s].unit = -1;
-    for (int u = 0; u < params->layout->units && (params->stage == 1 || params->stage == 2); u++)
-        TRY(gather(params, &params->unit[u], params->unit[u].weights, queue));
     return STATUS_OK;
 }
 

@@ -70,8 +70,7 @@ static enum status step_all(struct trainer *trainer, const struct run_options *o
 {
     int64_t steps = o->trains ? trainer_steps(trainer) : 0;
     TRY(check_eval(trainer, o));
-    if (sink != NULL)
-        TRY(sink->begin(sink->arg, trainer, steps));
+    TRY(comm_agree(world, sink != NULL ? sink->begin(sink->arg, trainer, steps) : STATUS_OK, "begin to report"));
     bool stop = false;
     for (int64_t step = trainer_first(trainer); step < steps; step++) {
         double eval;

@@ -73,7 +73,14 @@ static enum status load(struct trainer *t)
     enum status status = STATUS_OK;
     if (o->resume)
         status = checkpoint_last(o->save, dir, sizeof dir, &step);
-    if (status == STATUS_OK && step >= 0)
+    TRY(comm_agree(t->world, status, "look for a checkpoint"));
+    double last[2] = {(double)step, -(double)step};
+    TRY(comm_max(t->world, last, 2));
+    if (last[0] != -last[1])
+        return HINT(FAIL(STATUS_USAGE, "%s: the last checkpoint is step %.0f for one rank, %.0f for another", o->save,
+                         last[0], -last[1]),
+                    "a directory that all hosts share; -1 is none");
+    if (step >= 0)
         status = checkpoint_load(dir, true, &t->layout, t->params, t->queue);
     else if (status == STATUS_OK && o->from[0] != '\0')
         status = checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
@@ -130,6 +137,15 @@ void trainer_destroy(struct trainer *t)
     layout_free(&t->layout);
     dev_queue_destroy(t->queue);
     free(t);
+}
+
+const char *trainer_cannot(const struct plan *plan)
+{
+    if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD || plan->offload != PLAN_OFFLOAD_NONE)
+        return "this trainer does not offload";
+    if (plan->loss == PLAN_LOSS_FUSED || plan->mlp == PLAN_MLP_TILED)
+        return "this trainer has no fused loss and no tiled MLP";
+    return plan->tp > 1 ? "this trainer has no tensor parallelism beside sp" : "";
 }
 
 int64_t trainer_first(const struct trainer *t)
@@ -249,7 +265,8 @@ enum status trainer_gradients(struct trainer *t, int64_t step, double *loss, dou
     double valid, tokens;
     TRY(read_step(t, step, &valid, &tokens));
     TRY(run_step(t, step, valid, true, loss));
-    return params_finish_grads(t->params, t->queue, norm);
+    TRY(params_finish_grads(t->params, t->queue, norm));
+    return isfinite(*norm) ? STATUS_OK : trainer_grads_not_finite(t, step);
 }
 
 enum status trainer_step(struct trainer *t, int64_t step, struct trainer_report *out)

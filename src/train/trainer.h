@@ -49,6 +49,9 @@ struct trainer_report {
     int64_t tokens, valid; /* of the step, over the job: padding not counted; labels that count */
 };
 
+/* What of a plan this trainer does not do, "" when it does all. */
+const char *trainer_cannot(const struct plan *plan);
+
 struct trainer;
 enum status trainer_create(const struct trainer_options *options, struct comm *world, struct dev *dev,
                            struct trainer **out);
@@ -68,8 +71,8 @@ int64_t trainer_bytes(const struct trainer *trainer); /* of parameters, states a
  * *out: [*prompt + n], owned by the caller, the same on every rank. */
 enum status trainer_sample(struct trainer *trainer, int64_t n, double temperature, int64_t *prompt, int32_t **out);
 
-/* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient
- * |g - whole| / |whole|. Both start from the seed's weights. */
+/* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient |g - whole| / |whole|,
+ * where the type is narrower than fp32 against the whole run in fp32. Both start from the seed's weights, or from `from`. */
 struct trainer_verdict {
     double loss, whole_loss, loss_error, loss_allowed;
     double worst; /* over tensors, against what is allowed */

@@ -1,4 +1,4 @@
-/* train/trainer_state.h -- what a training run holds; for trainer.c and trainer_verify.c. */
+/* train/trainer_state.h -- what a training run holds; for trainer*.c. */
 #ifndef SPTUNE_TRAIN_TRAINER_STATE_H
 #define SPTUNE_TRAIN_TRAINER_STATE_H
 

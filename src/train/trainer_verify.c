@@ -14,8 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PATIENCE_US = 1800 * 1000 * 1000 };
-
 /* One rank pads nothing: the padding that the plan needs becomes tokens of the row, packed a document of its own. */
 static void with_padding(const struct data_batch *batch, struct problem *problem)
 {
@@ -30,11 +28,12 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
     const struct plan *plan = &t->options.plan;
     struct data_batch batch = {0};
     struct plan whole;
-    double sum = 0;
+    int groups = comm_size(t->world) / plan->sp, micros = (int)plan->accumulate;
+    struct loss_part *parts = NULL;
     plan_default(&whole);
-    enum status status = STATUS_OK;
-    for (int64_t m = 0; m < plan->accumulate && status == STATUS_OK; m++)
-        for (int g = 0; g < comm_size(t->world) / plan->sp && status == STATUS_OK; g++) {
+    enum status status = mem_alloc((size_t)(groups * micros) * sizeof *parts, "losses", (void **)&parts);
+    for (int m = 0; m < micros && status == STATUS_OK; m++)
+        for (int g = 0; g < groups && status == STATUS_OK; g++) {
             struct problem problem;
             double here = 0, share;
             status = trainer_read(t->data, &whole, 0, m, g, 0, &batch);
@@ -46,10 +45,12 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
             problem.dtype = dtype;
             share = trainer_share(t, valid, batch.valid);
             status = decoder_run(decoder, &problem, &rows, (float)share, true, t->queue, &here);
-            sum += share * here;
+            parts[g * micros + m] = (struct loss_part){here, batch.valid};
         }
     data_batch_free(&batch);
-    *loss = sum;
+    if (status == STATUS_OK)
+        *loss = loss_combine(t->options.norm, groups, micros, parts); /* by its definition, not by shares */
+    free(parts);
     return status;
 }
 
@@ -90,7 +91,8 @@ static void compare(int index, int64_t n, const float *got, const float *want, c
     double size = fmax(norm_of(right, n), fmax(norm * 1e-6, 1e-30));
     double error = difference(got, right, n) / size, allowed = allowance(dtype, difference(want, right, n) / size);
     verdict->tensors++;
-    if (verdict->tensors == 1 || !(error / allowed <= verdict->worst / verdict->allowed)) {
+    if (verdict->tensors == 1 ||
+        (!isnan(verdict->worst / verdict->allowed) && !(error / allowed <= verdict->worst / verdict->allowed))) {
         verdict->worst = error;
         verdict->allowed = allowed;
         verdict->worst_tensor = index;
@@ -237,7 +239,7 @@ enum status trainer_verify(struct trainer *t, struct trainer_verdict *out)
     for (int64_t m = 0; m < t->options.plan.accumulate; m++)
         valid += data_index(comm_rank(t->world), t->options.plan.sp) == 0 ? (double)t->batch[m].valid : 0;
     TRY(groups_sum(&t->groups, &valid, 1, t->queue));
-    comm_set_deadline(t->world, PATIENCE_US);
+    groups_deadline(&t->groups, GROUPS_PATIENCE_US);
     TRY_OUT(groups_create_alone(t->world, t->dev, &alone.groups));
     alone.groups.world = alone.groups.sp; /* nobody else takes part */
     status = STATUS_OK;

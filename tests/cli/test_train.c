@@ -123,6 +123,49 @@ static void test_verify(void **state)
     }
 }
 
+/* Narrow types are held against fp32, to twice what the whole run in their type is off. */
+static void test_verify_narrow(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"bf16", "fp16"};
+    for (int i = 0; i < CHECK_COUNT(types); i++) {
+        struct run run;
+        run_do(&run, TINY "--verify --sp 2 --method ring --dtype %s --json", types[i]);
+        run_expect(&run, 0);
+        json_t *document = run_json(&run, "train"), *verify = json_object_get(document, "verify");
+        double error = json_real_value(json_object_get(verify, "grad_error")),
+               most = json_real_value(json_object_get(verify, "grad_error_allowed"));
+        assert_true(error > 1e-5 && error <= most);
+        assert_true(most > 1e-4 && most < 0.5);
+        json_decref(document);
+        run_free(&run);
+    }
+}
+
+/* A file's plan is run as it stands; what the trainer does not do is refused. */
+static void test_plan(void **state)
+{
+    (void)state;
+    static const char all[] =
+        "tp=1 packed-separate cpu chunks=1 zero=2 mb=1 acc=1 ckpt=none offload=none loss=plain mlp=plain";
+    char text[512];
+    struct run run;
+    snprintf(text, sizeof text, "{\"plan\": {\"text\": \"ulysses+ring sp=4 ring=4 dp_shard=1 dp_replicate=1 %s\"}}",
+             all);
+    put("plan.json", text, strlen(text));
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
+    run_expect(&run, 0);
+    run_says(run.out, "ulysses+ring sp=4 ring=4 dp_shard=1 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=2");
+    run_free(&run);
+    char *word = strstr(text, "offload=none");
+    memcpy(word, "offload=optimizer loss=plain mlp=plain\"}}", sizeof "offload=optimizer loss=plain mlp=plain\"}}");
+    put("plan.json", text, strlen(text));
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
+    run_expect(&run, 2);
+    run_says(run.err, "this trainer does not offload");
+    run_free(&run);
+}
+
 static void test_eval(void **state)
 {
     (void)state;
@@ -163,6 +206,7 @@ static void test_refused(void **state)
         {"train --dtype fp64", "'fp64'"},
         {"train --resume", "--resume without --save"},
         {"train --every 2", "--every without --save"},
+        {"train --verify --resume --save x", "--verify trains and saves nothing"},
         {"train --lr fast", "--lr is 'fast'"},
         {"train --steps 0", "--steps 0 trains nothing; 1 or more, or --sample N as well"},
         {"train --sample 0", "--sample"},
@@ -352,6 +396,7 @@ static void test_not_finite(void **state)
         {TINY "--sp 1 --accumulate 2 --from layer2.safetensors", "layer 2 of rank 0"},
         {TINY "--from steeper.safetensors", "step 1: the loss is finite, the gradient of layer"},
         {TINY "--sp 2 --method split_gather --from layer2.safetensors", "by what layer 2 of rank 0 gives"},
+        {TINY "--verify --from steeper.safetensors", "step 1: the loss is finite, the gradient of layer"},
         /* 64 tokens of 'a' and 'b': rank 1 has the second half, and the token of which nobody knows anything. */
         {"train --ranks 2 --sp 2 --data halves.txt --seq 64 --micro-batch 1 --from byte.safetensors -q --steps 1",
          "step 1: the loss is nan, by what the embedding of rank 1 gives"},
@@ -393,7 +438,24 @@ static char *drawn(const char *more)
     return ids;
 }
 
-/* The seed gives the tokens, whatever the split; 32 given and 24 drawn fit a window of 64, so do 48 with one of 40 that moves on. */
+/* Of a window of 10 that moves on: 4 given, 30 drawn. */
+static char *drawn_far(const char *more)
+{
+    struct run run;
+    run_do(&run, "train --ranks 2 --seq 9 --micro-batch 1 --steps 0 --from seedling/step-1 --sample 30 --json %s",
+           more);
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train");
+    const json_t *sample = json_object_get(document, "sample");
+    assert_int_equal(json_array_size(json_object_get(sample, "given")), 4);
+    assert_int_equal(json_array_size(json_object_get(sample, "drawn")), 30);
+    char *ids = json_dumps(json_object_get(sample, "drawn"), JSON_COMPACT);
+    json_decref(document);
+    run_free(&run);
+    return ids;
+}
+
+/* The seed gives the tokens, whatever the split; 32 given and 24 drawn fit a window of 64. */
 static void test_sample(void **state)
 {
     (void)state;
@@ -414,6 +476,10 @@ static void test_sample(void **state)
         free(ids);
     }
     free(first);
+    char *whole = drawn_far("--sp 2 --method split_gather"), *split = drawn_far("--sp 2");
+    assert_string_equal(whole, split);
+    free(whole);
+    free(split);
     struct run run;
     run_do(&run, "train --ranks 2 --sp 2 --seq 9 --micro-batch 1 --steps 1 --sample 30 -q");
     run_expect(&run, 0);
@@ -512,11 +578,12 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),      cmocka_unit_test(test_json),       cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_verify),      cmocka_unit_test(test_eval),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_bad_weights), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_learnt),      cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_screen),     cmocka_unit_test(test_json),          cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_verify),     cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_eval),       cmocka_unit_test(test_refused),       cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_bad_weights),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),        cmocka_unit_test(test_learnt),
+        cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

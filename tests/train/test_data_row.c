@@ -261,7 +261,7 @@ static void ids_separate_too(void **state)
     data_batch_free(&batch);
 }
 
-/* A problem holds PROBLEM_MAX_DOCS documents; beyond them the row is one document without labels, so no length is lost. */
+/* A problem holds PROBLEM_MAX_DOCS documents, padding one of them; beyond them the row is one document without labels, so no length is lost. */
 static void more_documents_than_fit_lose_their_labels(void **state)
 {
     (void)state;
@@ -274,14 +274,14 @@ static void more_documents_than_fit_lose_their_labels(void **state)
     put_bytes(text, sizeof text);
     struct data_options o = packed_by(DATA_BYTES, &seq, "|");
     read_share(&o, 1, 0, &batch);
-    assert_int_equal(batch.docs[0], PROBLEM_MAX_DOCS);
-    assert_int_equal(batch.valid, PROBLEM_MAX_DOCS - 1);
+    assert_int_equal(batch.docs[0], PROBLEM_MAX_DOCS - 1);
+    assert_int_equal(batch.valid, PROBLEM_MAX_DOCS - 2);
     int64_t sum = 0;
     for (int i = 0; i < batch.docs[0]; i++)
         sum += batch.doc_len[i];
     assert_int_equal(sum, seq);
-    assert_int_equal(batch.doc_len[PROBLEM_MAX_DOCS - 1], 22);
-    assert_int_equal(batch.positions[seq - 1], 21);
+    assert_int_equal(batch.doc_len[PROBLEM_MAX_DOCS - 2], 24);
+    assert_int_equal(batch.positions[seq - 1], 23);
     assert_int_equal(batch.labels[seq - 2], DATA_IGNORED);
     data_batch_free(&batch);
 }
