@@ -158,11 +158,13 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
 static enum status plan_of_file(const char *path, struct plan *out)
 {
     json_t *document = NULL;
-    TRY(json_read(path, &document));
+    enum status read = json_read(path, &document);
+    if (read != STATUS_OK)
+        return HINT(WHERE(read, "--plan %s", path), "right would be a recommendation.json that `sptune tune` wrote");
     const char *text = json_string_value(json_object_get(json_object_get(document, "plan"), "text"));
     enum status status = text != NULL ? plan_parse(text, out)
                                       : HINT(FAIL(STATUS_USAGE, "there is no plan in it"),
-                                             "a recommendation.json that `sptune tune` wrote");
+                                             "right would be a recommendation.json that `sptune tune` wrote");
     json_decref(document);
     return status == STATUS_OK ? status : WHERE(status, "--plan %s", path);
 }
@@ -230,13 +232,14 @@ static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
     bool any = opt_given(opts, "sp") || opt_given(opts, "dp-shard") || opt_given(opts, "dp-replicate"),
          file = opt_given(opts, "plan");
     int64_t sp = file ? plan->sp : !any && !opt_given(opts, "model") && ranks % 2 == 0 ? 2 : 1, replicate, shard;
-    TRY(opt_count(opts, "sp", 1, ranks, sp, &sp));
-    TRY(opt_count(opts, "dp-replicate", 1, ranks, file ? plan->dp_replicate : 1, &replicate));
+    TRY(opt_count(opts, "sp", 1, 1 << 16, sp, &sp));
+    TRY(opt_count(opts, "dp-replicate", 1, 1 << 16, file ? plan->dp_replicate : 1, &replicate));
     if (ranks % (sp * replicate) != 0)
         return HINT(FAIL(STATUS_USAGE, "sp %lld x dp_replicate %lld does not divide %d ranks", (long long)sp,
                          (long long)replicate, ranks),
-                    "their product has to be a divisor of the ranks");
-    TRY(opt_count(opts, "dp-shard", 1, ranks, ranks / (sp * replicate), &shard));
+                    "their product has to be a divisor of the ranks: --ranks %lld has one of each",
+                    (long long)(sp * replicate));
+    TRY(opt_count(opts, "dp-shard", 1, 1 << 16, ranks / (sp * replicate), &shard));
     if (sp * replicate * shard != ranks)
         return HINT(FAIL(STATUS_USAGE, "sp %lld x dp_shard %lld x dp_replicate %lld are %lld ranks, not %d",
                          (long long)sp, (long long)shard, (long long)replicate, (long long)(sp * shard * replicate),

@@ -230,22 +230,23 @@ static void add_rate(struct text *out, const struct train_screen *screen)
     if (mfu < 0)
         text_add(out, "model FLOPs  %.3g TFLOP/s per rank", flops * 1e-12);
     else
-        text_add(out, "model FLOPs  %.3g GFLOP/s per rank, %.2g %% of the %.3g that its multiply-adds reach",
+        text_add(out,
+                 "model FLOPs  %.3g GFLOP/s per rank, %.2g %% of the %.3g GFLOP/s that multiply-adds reach on its CPUs",
                  flops * 1e-9, 100 * mfu, screen->fma_flops * 1e-9);
-    text_add(out, "\n             3 x forward; %s; nothing that runs twice counts twice\n",
+    text_add(out, "\n             (3 x a forward pass; %s; what runs again is not counted again)\n",
              screen->options->trainer.separator.n > 0 ? "attention of documents not counted"
-                                                      : "attention only where it may look");
+                                                      : "of attention the pairs that the mask allows");
 }
 
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result)
 {
     char memory[UNITS_BUF];
     struct text out = {0};
+    double rate = screen->seconds > 0 ? (double)screen->tokens / screen->seconds : 0;
     if (result->steps == 0)
         return STATUS_OK;
-    text_add(&out, "%lld of %lld steps, %.0f tokens/s per rank, %s on the largest rank, loss %.4f -> %.4f\n",
-             (long long)result->steps, (long long)screen->steps,
-             screen->seconds > 0 ? (double)screen->tokens / screen->seconds / screen->ranks : 0,
+    text_add(&out, "%lld of %lld steps, %.0f tokens/s, %.0f per rank, %s on the largest rank, loss %.4f -> %.4f\n",
+             (long long)result->steps, (long long)screen->steps, rate, rate / screen->ranks,
              units_format_bytes((double)result->bytes, memory), screen->first_loss, result->last.loss);
     add_rate(&out, screen);
     if (screen->options->trainer.timed)

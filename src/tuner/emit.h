@@ -34,8 +34,7 @@ const struct emit *emit_find(const char *name);
 /* The emitters of these names, then recommendation.json itself. Nothing is left half-written when one fails. */
 enum status emit_all(struct recommendation *recommendation, const char *const *names, int n,
                      const struct emit_context *context);
-/* The command the user runs next, "" when no file asks for one: "cd sptune-out && accelerate launch --config_file
- * accelerate.yaml train.py". */
+/* The command the user runs next, "" when no file asks for one: "cd sptune-out && ./launch.sh". */
 void emit_next(const struct recommendation *recommendation, const char *dir, char *buf, size_t size);
 
 #endif

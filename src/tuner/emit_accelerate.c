@@ -147,13 +147,12 @@ static enum status run(struct recommendation *recommendation, const struct emit_
     return STATUS_OK;
 }
 
-/* Accelerate looks for the DeepSpeed JSON in the current directory; emit_next changes there first. */
+/* Either says what is missing where Accelerate is not installed. */
 static const char *next(const struct recommendation *recommendation)
 {
     const struct request *request = &recommendation->request;
-    return ranks_of_host(request->world, request->ranks_per_host) < request->world
-               ? "sbatch launch.slurm"
-               : "accelerate launch --config_file accelerate.yaml train.py";
+    return ranks_of_host(request->world, request->ranks_per_host) < request->world ? "sbatch launch.slurm"
+                                                                                   : "./launch.sh";
 }
 
 const struct emit emit_accelerate = {

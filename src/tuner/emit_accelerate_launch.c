@@ -77,7 +77,7 @@ enum status accelerate_launch(const struct accelerate_facts *facts, struct text 
                   "if [[ ${BASH_SOURCE[0]} == */* ]]; then cd -- \"${BASH_SOURCE[0]%%/*}/\"; fi\n\n");
     text_add(out,
              "if ! command -v accelerate >/dev/null; then\n"
-             "  printf '%%s\\n' 'launch.sh: accelerate is not installed here; one way is' \\\n"
+             "  printf '%%s\\n' 'launch.sh: accelerate is not installed here; one way, in an environment of its own (python3 -m venv), is' \\\n"
              "    \"  python3 -m pip install 'torch>=2.3' 'transformers>=4.51.3' 'accelerate>=1.12' "
              "'deepspeed>=0.18.2'%s\" >&2\n"
              "  exit 127\nfi\n",

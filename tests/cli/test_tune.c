@@ -98,7 +98,7 @@ static void test_screen(void **state)
         run_env("LC_ALL", "C.UTF-8");
         run_expect(&run, 0);
         run_says(run.out, "USE  sp_size=");
-        run_says(run.out, "next cd ./sptune-out && accelerate launch");
+        run_says(run.out, "next cd ./sptune-out && ./launch.sh");
         run_fits(run.out, ascii);
         run_free(&run);
     }

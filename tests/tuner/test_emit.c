@@ -346,7 +346,7 @@ static void test_next(void **state)
     assert_string_equal(next, "cd sptune-out && sbatch launch.slurm");
     f->rec.request.ranks_per_host = 16;
     emit_next(&f->rec, "-a b", next, sizeof next);
-    assert_string_equal(next, "cd -- '-a b' && accelerate launch --config_file accelerate.yaml train.py");
+    assert_string_equal(next, "cd -- '-a b' && ./launch.sh");
     emit_next(&f->rec, "sptune-out", next, 20);
     assert_string_equal(next, "");
 }
