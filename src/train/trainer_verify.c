@@ -6,6 +6,7 @@
  */
 #include "base/mem.h"
 #include "base/text.h"
+#include "kernels/attention.h"
 #include "sp/exchange.h"
 #include "train/checkpoint.h"
 #include "train/trainer_state.h"
@@ -171,8 +172,29 @@ static enum status compare_all(struct trainer *t, const struct alone *alone, con
     return comm_agree(t->world, status, "compare gradients");
 }
 
+/* The plan's kernel, or where that does not take the type (fp32 on GPUs) the first of the device that does. */
+static void attention_alone(const struct trainer *t, enum dtype dtype, struct plan *plan)
+{
+    const struct model *model = &t->options.model;
+    struct attention_shape shape = {.batch = 1,
+                                    .seq_q = 1,
+                                    .seq_k = 1,
+                                    .heads = model->heads,
+                                    .kv_heads = model->kv_heads,
+                                    .head_dim = model->head_dim,
+                                    .dtype = dtype};
+    attention_shape_fill(&shape);
+    struct verdict verdict = attention_find(plan->attention)->supports(&shape);
+    for (int a = 0; attentions[a] != NULL && !verdict_ok(&verdict); a++) {
+        if (attentions[a]->dev != dev_kind_of(t->dev))
+            continue;
+        verdict = attentions[a]->supports(&shape);
+        text_print(plan->attention, sizeof plan->attention, "%s", attentions[a]->name);
+    }
+}
+
 /* With one rank nothing is exchanged, but a plan names an exchange of its device. */
-static void plan_alone(const struct trainer *t, struct plan *plan)
+static void plan_alone(const struct trainer *t, enum dtype dtype, struct plan *plan)
 {
     *plan = t->options.plan;
     plan->sp = plan->dp_shard = plan->dp_replicate = plan->tp = 1;
@@ -184,6 +206,7 @@ static void plan_alone(const struct trainer *t, struct plan *plan)
     for (int e = 0; exchanges[e] != NULL && exchange_find(plan->exchange) == NULL; e++)
         if (exchanges[e]->dev == dev_kind_of(t->dev))
             text_print(plan->exchange, sizeof plan->exchange, "%s", exchanges[e]->name);
+    attention_alone(t, dtype, plan);
 }
 
 /* Rank 0 alone: alone->params has the gradients afterwards. */
@@ -192,7 +215,7 @@ static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, 
 {
     struct plan plan;
     struct decoder *decoder = NULL;
-    plan_alone(t, &plan);
+    plan_alone(t, dtype, &plan);
     TRY(layout_create(&t->options.model, dtype, &alone->layout));
     TRY(params_create(&alone->layout, 0, groups, t->dev, &alone->params));
     TRY(params_init(alone->params, t->options.seed, t->queue));
