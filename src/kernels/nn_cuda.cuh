@@ -15,8 +15,7 @@ template <typename T, int WIDE> struct alignas(sizeof(T) * WIDE) nn_vector {
     T x[WIDE];
 };
 
-template <typename T, int WIDE>
-__device__ __forceinline__ void nn_load(const T *base, int64_t unit, float out[WIDE])
+template <typename T, int WIDE> __device__ __forceinline__ void nn_load(const T *base, int64_t unit, float out[WIDE])
 {
     const nn_vector<T, WIDE> v = ((const nn_vector<T, WIDE> *)base)[unit];
 #pragma unroll
@@ -24,8 +23,7 @@ __device__ __forceinline__ void nn_load(const T *base, int64_t unit, float out[W
         out[i] = dtype_up(v.x[i]);
 }
 
-template <typename T, int WIDE>
-__device__ __forceinline__ void nn_store(T *base, int64_t unit, const float value[WIDE])
+template <typename T, int WIDE> __device__ __forceinline__ void nn_store(T *base, int64_t unit, const float value[WIDE])
 {
     nn_vector<T, WIDE> v;
 #pragma unroll
@@ -100,6 +98,33 @@ static inline unsigned nn_grid(const struct dev_queue *queue, int64_t units, int
     int64_t blocks = (units + per_block - 1) / per_block;
     int64_t most = (int64_t)dev_cuda_sms(dev_queue_dev(queue)) * NN_BLOCKS_PER_SM;
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+/* out[column] += the sum over rows of x [rows][n]. A block has a warp's width of columns; each of its warps adds every GROUPS-th row, and
+ * then the warps' sums are added in order. */
+template <typename T, int GROUPS>
+__global__ void __launch_bounds__(32 * GROUPS) nn_column_sums_kernel(int64_t rows, int64_t n, const T *x, float *out)
+{
+    __shared__ float sums[GROUPS][32];
+    const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    float sum = 0;
+#pragma unroll 4
+    for (int64_t row = threadIdx.y; column < n && row < rows; row += GROUPS)
+        sum += dtype_up(x[row * n + column]);
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= n)
+        return;
+    for (int group = 1; group < GROUPS; group++)
+        sum += sums[group][threadIdx.x];
+    out[column] += sum;
+}
+
+template <int GROUPS, typename T>
+static inline void nn_column_sums(int64_t rows, int64_t n, const T *x, float *out, struct dev_queue *queue)
+{
+    nn_column_sums_kernel<T, GROUPS>
+        <<<(unsigned)((n + 31) / 32), dim3(32, GROUPS), 0, dev_cuda_stream(queue)>>>(rows, n, x, out);
 }
 
 #endif

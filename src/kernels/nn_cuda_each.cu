@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(NN_THREADS) each_kernel(int64_t n, const __gri
         each_unit<OP, T, 1>(sides, n / WIDE * WIDE + at);
 }
 
-template <typename OP> static enum status each_run(int64_t n, enum dtype dtype, const sides &sides, struct dev_queue *queue)
+template <typename OP>
+static enum status each_run(int64_t n, enum dtype dtype, const sides &sides, struct dev_queue *queue)
 {
     bool wide = true;
     for (int s = 0; s < OP::INS; s++)
@@ -166,36 +167,10 @@ enum status nn_cuda_bias(int64_t rows, int64_t n, enum dtype dtype, void *y, con
     return dev_cuda_launched("a bias");
 }
 
-enum { LANES = 32, GROUPS = 32 };
-
-/* A block has LANES columns; each of its warps adds every GROUPS-th row, and then the warps' sums are added in order. */
-template <typename T>
-__global__ void __launch_bounds__(LANES *GROUPS) bias_backward_kernel(int64_t rows, int64_t n, const T *dy, float *dbias)
-{
-    __shared__ float sums[GROUPS][LANES];
-    const int64_t column = (int64_t)blockIdx.x * LANES + threadIdx.x;
-    float sum = 0;
-#pragma unroll 4
-    for (int64_t row = threadIdx.y; column < n && row < rows; row += GROUPS)
-        sum += dtype_up(dy[row * n + column]);
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || column >= n)
-        return;
-    for (int group = 1; group < GROUPS; group++)
-        sum += sums[group][threadIdx.x];
-    dbias[column] += sum;
-}
-
 enum status nn_cuda_bias_backward(int64_t rows, int64_t n, enum dtype dtype, const void *dy, float *dbias,
                                   struct dev_queue *queue)
 {
-    nn_by_dtype(dtype, [&](auto zero) {
-        typedef decltype(zero) T;
-        bias_backward_kernel<T>
-            <<<(unsigned)((n + LANES - 1) / LANES), dim3(LANES, GROUPS), 0, dev_cuda_stream(queue)>>>(
-                rows, n, (const T *)dy, dbias);
-    });
+    nn_by_dtype(dtype, [&](auto zero) { nn_column_sums<32>(rows, n, (const decltype(zero) *)dy, dbias, queue); });
     return dev_cuda_launched("a bias's backward");
 }
 

@@ -6,8 +6,8 @@
 #include "kernels/nn_cuda.cuh"
 
 template <typename T, int WIDE>
-__global__ void __launch_bounds__(NN_THREADS) norm_forward_kernel(int64_t rows, int64_t dim, const T *x, const T *weight,
-                                                                  float eps, T *y, float *rstd)
+__global__ void __launch_bounds__(NN_THREADS)
+    norm_forward_kernel(int64_t rows, int64_t dim, const T *x, const T *weight, float eps, T *y, float *rstd)
 {
     const int64_t units = dim / WIDE;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -39,8 +39,9 @@ enum status nn_cuda_norm_forward(int64_t rows, int64_t dim, enum dtype dtype, co
     bool wide = dim * dtype_bytes(dtype) % 16 == 0 && nn_aligned(x, 16) && nn_aligned(weight, 16) && nn_aligned(y, 16);
     nn_by_width(dtype, wide, [&](auto zero, auto width) {
         typedef decltype(zero) T;
-        norm_forward_kernel<T, decltype(width)::value><<<nn_grid(queue, rows, 1), NN_THREADS, 0, dev_cuda_stream(queue)>>>(
-            rows, dim, (const T *)x, (const T *)weight, eps, (T *)y, rstd);
+        norm_forward_kernel<T, decltype(width)::value>
+            <<<nn_grid(queue, rows, 1), NN_THREADS, 0, dev_cuda_stream(queue)>>>(rows, dim, (const T *)x,
+                                                                                 (const T *)weight, eps, (T *)y, rstd);
     });
     return dev_cuda_launched("a norm");
 }
@@ -96,27 +97,6 @@ __global__ void __launch_bounds__(NN_THREADS) norm_backward_kernel(const __grid_
             part[u * WIDE + i] = sums[u * WIDE + i];
 }
 
-enum { LANES = 32, GROUPS = 8 };
-
-/* A thread adds every GROUPS-th part of a column; then the groups are added in order. */
-__global__ void __launch_bounds__(LANES *GROUPS)
-    norm_weight_kernel(int64_t parts, int64_t dim, const float *from, float *dweight)
-{
-    __shared__ float sums[GROUPS][LANES];
-    const int64_t column = (int64_t)blockIdx.x * LANES + threadIdx.x;
-    float sum = 0;
-#pragma unroll 4
-    for (int64_t part = threadIdx.y; column < dim && part < parts; part += GROUPS)
-        sum += from[part * dim + column];
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || column >= dim)
-        return;
-    for (int group = 1; group < GROUPS; group++)
-        sum += sums[group][threadIdx.x];
-    dweight[column] += sum;
-}
-
 enum status nn_cuda_norm_backward(int64_t rows, int64_t dim, enum dtype dtype, const void *x, const void *weight,
                                   const float *rstd, const void *dy, bool add, void *dx, float *dweight, void *scratch,
                                   struct dev_queue *queue)
@@ -124,17 +104,16 @@ enum status nn_cuda_norm_backward(int64_t rows, int64_t dim, enum dtype dtype, c
     const size_t most_shared = 48 << 10, bytes = (size_t)dim * sizeof(float);
     const int64_t parts = nn_norm_parts(DEV_CUDA, rows);
     bool shared = bytes + 1024 <= most_shared; /* beside the sums of a block */
-    bool wide = dim * dtype_bytes(dtype) % 16 == 0 && nn_aligned(x, 16) && nn_aligned(weight, 16) && nn_aligned(dy, 16) &&
-                nn_aligned(dx, 16);
+    bool wide = dim * dtype_bytes(dtype) % 16 == 0 && nn_aligned(x, 16) && nn_aligned(weight, 16) &&
+                nn_aligned(dy, 16) && nn_aligned(dx, 16);
     cudaStream_t stream = dev_cuda_stream(queue);
     nn_by_width(dtype, wide, [&](auto zero, auto width) {
         typedef decltype(zero) T;
-        norm_back<T> g = {rows, dim, (const T *)x, (const T *)weight, (const T *)dy, rstd, (T *)dx, (float *)scratch,
-                          add, shared};
+        norm_back<T> g = {rows, dim,   (const T *)x, (const T *)weight, (const T *)dy, rstd, (T *)dx, (float *)scratch,
+                          add,  shared};
         norm_backward_kernel<T, decltype(width)::value><<<(unsigned)parts, NN_THREADS, shared ? bytes : 0, stream>>>(g);
     });
     TRY(dev_cuda_launched("a norm's backward"));
-    norm_weight_kernel<<<(unsigned)((dim + LANES - 1) / LANES), dim3(LANES, GROUPS), 0, stream>>>(
-        parts, dim, (const float *)scratch, dweight);
+    nn_column_sums<8>(parts, dim, (const float *)scratch, dweight, queue);
     return dev_cuda_launched("a norm's backward");
 }
