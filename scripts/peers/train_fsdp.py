@@ -1,14 +1,15 @@
 """scripts/peers/train_fsdp.py -- training with Ulysses attention as PyTorch users do it: transformers, FSDP2, timed step by step.
 
     torchrun --nproc-per-node 8 scripts/peers/train_fsdp.py --config CONFIG --seq 131072 --sp 8 [--layers 4] [--batch 1] [--steps 10]
-                                [--backend flash|cudnn|default] [--dtype bf16|fp32] [--device cuda|cpu] [--lr 1e-4] [--seed 1]
+                                [--backend flash|cudnn|default] [--loss plain|tiled] [--dtype bf16|fp32] [--device cuda|cpu]
+                                [--lr 1e-4] [--seed 1]
 
 A model of transformers (llama, qwen2, qwen3; CONFIG is its config.json or that file's folder), cut to --layers, with random weights.
 Around each attention, which is causal scaled_dot_product_attention: permute, all_to_all_single, permute, over groups of --sp
 consecutive ranks; KV heads are repeated where there are fewer than ranks. fully_shard of every layer and of the whole over all ranks:
 fp32 weights and AdamW states are sharded, computed with in --dtype, gradients reduced in fp32. Each layer is checkpointed in full.
-Loss: mean of the cross-entropy of all of a step's tokens, labels shifted before they are sliced over the group. Gradients are clipped
-at 1.0. A step takes --batch sequences (default: one for each group), as many for each group, one after another.
+Loss: mean of the cross-entropy of all of a step's tokens, labels shifted before they are sliced over the group; tiled: logits of a tile
+of rows at a time, 1 GiB in fp32, made again in the backward. Gradients are clipped at 1.0. A step takes --batch sequences (default: one for each group), as many for each group, one after another.
 
 One JSON line on rank 0's stdout for the run, then one for each step: loss, grad_norm (both before its update), step_us (maximum over
 ranks), tokens_per_s, peak_bytes (allocated on the GPU in the step, on the CPU resident in the process so far; maximum over ranks).
@@ -23,6 +24,7 @@ import os
 import resource
 import sys
 import time
+import types
 
 import told
 
@@ -107,11 +109,34 @@ def refusal(options, config, world):
     return None
 
 
+def summed_loss(logits, labels):
+    return torch.nn.functional.cross_entropy(logits.float(), labels, ignore_index=-100, reduction="sum")
+
+
+def forward_plain(model, ids, labels, positions):
+    hidden = model.model(ids[None], position_ids=positions[None], use_cache=False).last_hidden_state
+    return summed_loss(model.lm_head(hidden[0]), labels)
+
+
+def forward_tiled(model, ids, labels, positions):
+    hidden = model.model(ids[None], position_ids=positions[None], use_cache=False).last_hidden_state
+    rows = max(1, 2**28 // model.config.vocab_size)
+
+    def tile(h, wanted):
+        return summed_loss(model.lm_head(h), wanted)
+
+    return sum(checkpoint(tile, h, wanted, use_reentrant=False) for h, wanted in zip(hidden[0].split(rows), labels.split(rows)))
+
+
+FORWARDS = {"plain": forward_plain, "tiled": forward_tiled}  # the sum of this rank's token losses
+
+
 def build(config, options, device, mesh):
     torch.manual_seed(options.seed)
     transformers.AttentionInterface.register("ulysses", attention_of(options.sp, options.backend))
     with torch.device(device):  # the same weights on every rank, of which each then keeps its part
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="ulysses", dtype=torch.float32)
+    model.forward = types.MethodType(FORWARDS[options.loss], model)
     policy = MixedPrecisionPolicy(param_dtype=DTYPES[options.dtype], reduce_dtype=torch.float32)
     for i, layer in enumerate(model.model.layers):
         model.model.layers[i] = fully_shard(Checkpointed(layer), mesh=mesh, mp_policy=policy)
@@ -132,9 +157,7 @@ def micro_step(model, data, options, rank, world):
     mine = slice(rank % options.sp * here, (rank % options.sp + 1) * here)
     ids, labels = (t[mine] for t in data)
     positions = torch.arange(mine.start, mine.stop, device=ids.device)
-    logits = model(ids[None], position_ids=positions[None], use_cache=False).logits
-    total = torch.nn.functional.cross_entropy(logits[0].float(), labels, ignore_index=-100, reduction="sum")
-    loss = total / (options.batch * (options.seq - 1))
+    loss = model(ids, labels, positions) / (options.batch * (options.seq - 1))
     (loss * world).backward()  # FSDP takes the mean over ranks, of which each has a part of the sum
     return loss.detach()
 
@@ -195,6 +218,7 @@ def parse():
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--backend", choices=BACKENDS, default="default")
+    parser.add_argument("--loss", choices=FORWARDS, default="plain")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--lr", type=float, default=1e-4)
@@ -236,7 +260,7 @@ def main():
     say(row="run", torch=torch.__version__, transformers=transformers.__version__,
         device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu", ranks=dist.get_world_size(), model=config.model_type,
         layers=config.num_hidden_layers, params=sum(w.numel() for w in model.parameters()), seq=options.seq, sp=options.sp,
-        batch=options.batch, backend=options.backend, dtype=options.dtype)
+        batch=options.batch, backend=options.backend, loss=options.loss, dtype=options.dtype)
     if device.type == "cuda":
         torch.cuda.empty_cache()
     run(model, config, options, device)
