@@ -75,6 +75,8 @@ static enum status reduce_scatter(struct comm *comm, const void *send, void *rec
 {
     size_t block;
     TRY(block_bytes(comm->size, elems, dtype, &block));
+    if (comm->size == 1) /* other devices' memory would go through the host */
+        return dev_copy(queue, recv, send, block);
     for (int r = 0; r < comm->size; r++) {
         bool own = r == comm->rank; /* read where it is */
         comm->sends[r] = group_xfer(comm, GROUP_REDUCE, r, at(send, (size_t)r * block), own ? 0 : block);
@@ -170,6 +172,8 @@ static enum status allreduce(struct comm *comm, void *data, int64_t elems, enum 
 {
     size_t bytes;
     TRY(block_bytes(1, elems, dtype, &bytes));
+    if (comm->size == 1)
+        return STATUS_OK;
     TRY(reduce_share(comm, data, elems, dtype, scratch, queue));
     return spread_shares(comm, data, elems, dtype, queue);
 }

@@ -41,7 +41,7 @@ enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_
 enum status comm_alltoallv(struct comm *comm, const void *const *send, const size_t *send_bytes, void *const *recv,
                            const size_t *recv_bytes, struct dev_queue *queue);
 /* Has the transport sums of its own for this group? The two below are then its, in its order with partial sums rounded, enqueued as any
- * collective; else they wait for the queue. */
+ * collective; else they wait for the queue, but in a group of one, where a sum is a copy. */
 bool comm_sums_natively(const struct comm *comm);
 /* recv: size * bytes in rank order. */
 enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
