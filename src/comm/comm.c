@@ -103,6 +103,7 @@ enum status comm_open(struct boot *boot, struct dev *dev, const char *transport,
     enum status status = job ? STATUS_OK : FAIL(STATUS_NOMEM, "out of memory for a job");
     if (job) {
         *job = (struct comm_job){.boot = boot, .dev = dev};
+        text_print(job->prefer, sizeof job->prefer, "%s", prefer != NULL ? prefer : "");
         status = find_transport(transport, &job->transport);
     }
     if (status == STATUS_OK)
@@ -120,6 +121,12 @@ out:
     destroy(comm);
     free(job);
     return status;
+}
+
+enum status comm_open_beside(const struct comm *comm, struct comm **out)
+{
+    const struct comm_job *job = comm->job;
+    return comm_open(job->boot, job->dev, job->transport->name, job->prefer[0] != '\0' ? job->prefer : NULL, out);
 }
 
 void comm_close(struct comm *comm)

@@ -23,6 +23,9 @@ struct comm;
 enum status comm_open(struct boot *boot, struct dev *dev, const char *transport, const char *prefer, struct comm **out);
 /* Collective over `parent`: ranks with one color form a group, ordered by key, then by parent rank. */
 enum status comm_split(struct comm *parent, int color, int key, struct comm **out);
+/* The job of which `comm` is a group once more, over a connection of its own: collectives of its groups on one queue may then run beside
+ * those of `comm`'s on another, which groups of one job may not. Collective over the job; closed as it, before it. */
+enum status comm_open_beside(const struct comm *comm, struct comm **out);
 void comm_close(struct comm *comm);
 
 int comm_rank(const struct comm *comm);

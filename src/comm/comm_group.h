@@ -26,6 +26,7 @@ struct comm_job { /* shared by all groups of a job */
     struct boot *boot;
     struct dev *dev;
     const struct transport *transport;
+    char prefer[16]; /* as comm_open was given it; "": NULL */
     void *state;
     int groups;
     unsigned char used[GROUP_CONTEXTS / 8]; /* contexts of the groups that this rank is in */

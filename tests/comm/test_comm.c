@@ -296,6 +296,41 @@ static void test_collectives_sysv(void **state)
     ranks_pass(2, every_collective, sysv);
 }
 
+/* ---- the job once more ---- */
+
+/* Groups of both, in turns, with contexts and tags that are the same in both. */
+static int two_jobs(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct comm *beside = NULL, *reversed = NULL, *again = NULL;
+    RANK_TRY(side_open(&side, launch, arg));
+    RANK_TRY(comm_split(side.comm, 0, -launch->rank, &reversed));
+    RANK_TRY(comm_open_beside(reversed, &beside)); /* of the job, not of the group */
+    RANK_CHECK(comm_rank(beside) == launch->rank && comm_size(beside) == launch->size);
+    RANK_CHECK(strcmp(comm_transport(beside), comm_transport(side.comm)) == 0);
+    RANK_TRY(comm_split(beside, comm_job_rank(reversed, 0), comm_rank(reversed), &again));
+    RANK_CHECK(comm_rank(again) == comm_rank(reversed));
+    int code = 0;
+    for (uint64_t i = 0; i < 20 && !code; i++) {
+        code = do_allreduce(again, side.queue, 1001, DTYPE_FP32, i);
+        code = code ? code : do_alltoall(reversed, side.queue, 3000, i + 1);
+        code = code ? code : do_allgather(beside, side.queue, 100, i + 2);
+    }
+    comm_close(again);
+    comm_close(beside);
+    comm_close(reversed);
+    side_close(&side);
+    return code;
+}
+
+static void test_two_jobs(void **state)
+{
+    (void)state;
+    static char tcp[] = "tcp";
+    ranks_pass(3, two_jobs, NULL);
+    ranks_pass(2, two_jobs, tcp);
+}
+
 /* ---- barrier ---- */
 
 static int hold(const struct launch *launch, void *arg)
@@ -569,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_collectives_tcp),
         cmocka_unit_test(test_collectives_sysv),
+        cmocka_unit_test(test_two_jobs),
         cmocka_unit_test(test_barrier_holds),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_random_groups),
