@@ -265,10 +265,13 @@ int64_t decoder_bytes(const struct decoder *decoder)
 
 /* ---- layers ---- */
 
-static enum status layer_weights(struct decoder *d, int layer, struct block_weights *out, struct dev_queue *queue)
+/* next: the layer that comes after it. One before the first is the embedding, one behind the last the head. */
+static enum status layer_weights(struct decoder *d, int layer, int next, struct block_weights *out,
+                                 struct dev_queue *queue)
 {
     const void *base;
     TRY(params_weights(d->params, 1 + layer, queue, &base));
+    TRY(params_prefetch(d->params, 1 + next, queue));
     layout_layer(d->layout, layer, base, d->elem_bytes, out->of);
     return STATUS_OK;
 }
@@ -287,11 +290,11 @@ static enum status layer_time(struct decoder *d, int layer, struct dev_queue *qu
     return STATUS_OK;
 }
 
-static enum status layer_forward(struct decoder *d, int layer, void *y, struct dev_queue *queue)
+static enum status layer_forward(struct decoder *d, int layer, int next, void *y, struct dev_queue *queue)
 {
     struct block_weights weights;
     struct block_rope rope = {d->all_positions, d->inv_freq};
-    TRY(layer_weights(d, layer, &weights, queue));
+    TRY(layer_weights(d, layer, next, &weights, queue));
     TRY(block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], d->x[layer], y,
                       queue));
     return layer_time(d, layer, queue);
@@ -305,8 +308,8 @@ static enum status layer_backward(struct decoder *d, int layer, struct dev_queue
     struct block_rope rope = {d->all_positions, d->inv_freq};
     float *base;
     if (d->sets == 1)
-        TRY(layer_forward(d, layer, d->h, queue)); /* its output is known; what it keeps is what is wanted */
-    TRY(layer_weights(d, layer, &weights, queue));
+        TRY(layer_forward(d, layer, layer - 1, d->h, queue)); /* its output is known; what it keeps is what is wanted */
+    TRY(layer_weights(d, layer, layer - 1, &weights, queue));
     TRY(params_grads(d->params, 1 + layer, queue, &base));
     layout_layer(d->layout, layer, base, sizeof(float), (const void **)grads.of);
     TRY(block_backward(d->block, &weights, &grads, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)],
@@ -376,6 +379,7 @@ static enum status embed(struct decoder *d, bool backward, struct dev_queue *que
     float *grads;
     if (!backward) {
         TRY(params_weights(d->params, 0, queue, &table));
+        TRY(params_prefetch(d->params, 1, queue));
         return nn_embed_forward(d->rows, m->hidden, d->layout->block.dtype, d->ids, table, d->x[0], queue);
     }
     TRY(params_grads(d->params, 0, queue, &grads));
@@ -402,7 +406,7 @@ enum status decoder_run(struct decoder *d, const struct problem *problem, const 
     TRY(block_gather_positions(d->block, d->positions, d->all_positions, queue));
     TRY(embed(d, false, queue));
     for (int l = 0; l < layers; l++)
-        TRY(RANGE_AT("layer forward", l, layer_forward(d, l, d->x[l + 1], queue)));
+        TRY(RANGE_AT("layer forward", l, layer_forward(d, l, l + 1, d->x[l + 1], queue)));
     TRY(RANGE("head", head_run(d, scale, backward, queue)));
     for (int l = layers - 1; l >= 0 && backward; l--)
         TRY(RANGE_AT("layer backward", l, layer_backward(d, l, queue)));

@@ -1,4 +1,21 @@
-/* train/params.c -- memory of parameters, gradients and optimizer state, and the collectives that keep ranks alike. */
+/* train/params.c -- memory of parameters, gradients and optimizer state, and the collectives that keep ranks alike.
+ *
+ * What is gathered and reduced unit by unit is called on a carrier: a queue beside the caller's, or the caller's. Forward and backward:
+ *
+ *     caller  | l-1    | l          | l+1        |       caller  | l+1        | l          | l-1        |
+ *     beside           | gather l+1 |                    beside               | reduce l+1 | reduce l   |
+ *                                                                             | gather l-1 | gather l-2 |
+ *
+ * Each call starts after what the caller had put on its own queue when it asked (`reached`), and whoever needs what it leaves waits for the
+ * end of it (`done` of its slot). Units l and l +- 2 have one slot, so:
+ *
+ *   - gather l+1 is asked for before anything of l is put: the last readers of its slot, those of l-1, are in front of `reached`, and
+ *     nothing else of the slot is put before its `done` was waited for. The same towards l-1.
+ *   - reduce l+1 is asked for behind the last kernel that adds to its slot. The next that does is one of l-1, after its `done`; a slot
+ *     alone, as in line, is waited for by l.
+ *   - an update writes what gathers read, and sums over all units share the workspace of reductions: both come after all of the carrier.
+ *
+ * Calls of a carrier keep their order, the same on all ranks; its groups have a connection of their own. */
 #include "train/params.h"
 
 #include "base/mem.h"
@@ -10,12 +27,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 2 }; /* gathered layers at a time */
+enum { SLOTS = 2 }; /* layers at a time: gathered; and reduced, where they are reduced beside */
 
 /* Memory for a whole unit, lent to one unit at a time. */
 struct slot {
+    struct params *params; /* back, for a queue that calls */
     void *memory;
-    int unit; /* whose content it holds, -1 nobody's */
+    int unit;               /* of weights: whose it holds or will when `done`, -1 nobody's */
+    int called;             /* of the last call */
+    struct dev_event *done; /* its end */
+};
+
+/* Groups as those of the same name, on one connection. */
+struct links {
+    struct comm *shard, *layers, *sp;
+    struct comm *copies; /* ranks of the sp group with the same kv heads; NULL where there are none, or all have them */
+};
+
+struct carrier {
+    struct dev_queue *beside; /* NULL: the caller's carries */
+    struct dev_queue *queue;  /* that carries, the one or the other */
+    struct comm *job;         /* its connection; NULL: links are the caller's */
+    struct links links;
+    struct dev_event *reached; /* on one queue by the other */
 };
 
 struct unit {
@@ -33,19 +67,22 @@ struct params {
     const struct layout *layout;
     int stage;
     const struct groups *groups;
-    struct comm *copies; /* ranks of the sp group with the same kv heads; NULL where there are none, or all have them */
+    struct links links;
+    struct carrier carrier;
+    bool beside; /* it is to have a queue */
     struct dev *dev;
     enum dtype dtype;
     int elem_bytes;
     bool counts; /* rooms are added up, not taken */
     int64_t bytes;
-    struct unit *unit;                          /* [layout->units] */
-    struct slot weights[SLOTS];                 /* of layers, stage 3 */
-    struct slot first, last;                    /* of the embedding's and the last unit, stage 3 */
-    struct slot grads, grads_first, grads_last; /* stages 2 and 3 */
-    float *sum;                                 /* [largest per] of one reduce */
-    void *scratch;                              /* of collectives and norms */
-    double *squares;                            /* device: [units + 1 + ranks that add them up] */
+    struct unit *unit;          /* [layout->units] */
+    struct slot weights[SLOTS]; /* of layers, stage 3 */
+    struct slot first, last;    /* of the embedding's and the last unit, stage 3 */
+    struct slot grads[SLOTS];   /* of layers, stages 2 and 3: 0 whenever nobody has one; in line there is one */
+    struct slot grads_first, grads_last; /* stages 2 and 3 */
+    float *sum;                          /* [largest per] of one reduce */
+    void *scratch;                       /* of collectives and norms */
+    double *squares;                     /* device: [units + 1 + ranks that add them up] */
 };
 
 /* ---- life ---- */
@@ -106,8 +143,15 @@ static enum status unit_alloc(struct params *params, int index)
 
 static enum status slot_alloc(struct params *params, struct slot *slot, int64_t elems, int elem_bytes, const char *what)
 {
+    slot->params = params;
     slot->unit = -1;
-    return room(params, elems * elem_bytes, what, &slot->memory);
+    TRY(room(params, elems * elem_bytes, what, &slot->memory));
+    return params->counts ? STATUS_OK : dev_event_create(params->dev, &slot->done);
+}
+
+static int grad_slots(const struct params *params)
+{
+    return params->beside ? SLOTS : 1;
 }
 
 static enum status slots_alloc(struct params *params)
@@ -121,7 +165,9 @@ static enum status slots_alloc(struct params *params)
         TRY(slot_alloc(params, &params->last, params->unit[last].padded, params->elem_bytes, "gathered weights"));
     }
     if (params->stage >= 2) {
-        TRY(slot_alloc(params, &params->grads, largest(params, true, false), sizeof(float), "a layer's gradients"));
+        for (int s = 0; s < grad_slots(params); s++)
+            TRY(slot_alloc(params, &params->grads[s], largest(params, true, false), sizeof(float),
+                           "a layer's gradients"));
         TRY(slot_alloc(params, &params->grads_first, params->unit[0].padded, sizeof(float),
                        "the embedding's gradients"));
         TRY(slot_alloc(params, &params->grads_last, params->unit[last].padded, sizeof(float), "the head's gradients"));
@@ -148,7 +194,7 @@ static enum status scratch_alloc(struct params *params)
                 {groups->replicate, per},
                 {params->layout->ways > 1 ? groups->sp : NULL, whole},
                 {params->layout->ways > 1 ? groups->layers : NULL, whole},
-                {params->copies, whole}};
+                {params->links.copies, whole}};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
         size_t all = sums[i].over != NULL ? comm_allreduce_scratch(sums[i].over, sums[i].elems, DTYPE_FP32) : 0;
         bytes = bytes > all ? bytes : all;
@@ -200,11 +246,50 @@ static enum status build(struct params *params)
     TRY(check_fit(params));
     params->counts = false;
     params->bytes = 0;
-    return alloc_all(params);
+    TRY(alloc_all(params));
+    TRY(dev_event_create(params->dev, &params->carrier.reached));
+    if (!params->beside)
+        return STATUS_OK;
+    TRY(dev_queue_create_beside(params->dev, &params->carrier.beside));
+    params->carrier.queue = params->carrier.beside;
+    return STATUS_OK;
 }
 
-enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, struct dev *dev,
-                          struct params **out)
+/* The ranks of `group` on another connection. */
+static enum status group_again(struct comm *job, const struct comm *group, struct comm **out)
+{
+    return comm_split(job, comm_job_rank(group, 0), comm_rank(group), out);
+}
+
+static enum status links_open(struct comm *job, const struct links *as, struct links *out)
+{
+    TRY(group_again(job, as->shard, &out->shard));
+    if (as->layers == as->shard)
+        out->layers = out->shard;
+    else
+        TRY(group_again(job, as->layers, &out->layers));
+    TRY(group_again(job, as->sp, &out->sp));
+    return as->copies != NULL ? group_again(job, as->copies, &out->copies) : STATUS_OK;
+}
+
+static enum status connect(struct params *params)
+{
+    const struct layout *layout = params->layout;
+    const struct groups *groups = params->groups;
+    struct carrier *carrier = &params->carrier;
+    params->links = (struct links){groups->shard, groups->layers, groups->sp, NULL};
+    if (layout->copies > 1 && layout->copies < layout->ways)
+        TRY(comm_split(groups->sp, layout->place / layout->copies, layout->place, &params->links.copies));
+    carrier->links = params->links;
+    if (!params->beside)
+        return STATUS_OK;
+    TRY(comm_open_beside(groups->world, &carrier->job));
+    carrier->links = (struct links){0};
+    return links_open(carrier->job, &params->links, &carrier->links);
+}
+
+enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, bool beside,
+                          struct dev *dev, struct params **out)
 {
     struct params *params = NULL;
     TRY(comm_agree(groups->world, mem_alloc(sizeof *params, "parameters", (void **)&params), "prepare parameters"));
@@ -214,9 +299,8 @@ enum status params_create(const struct layout *layout, int zero_stage, const str
     params->dev = dev;
     params->dtype = layout->block.dtype;
     params->elem_bytes = dtype_bytes(params->dtype);
-    enum status status = STATUS_OK;
-    if (layout->copies > 1 && layout->copies < layout->ways)
-        status = comm_split(groups->sp, layout->place / layout->copies, layout->place, &params->copies);
+    params->beside = beside && zero_stage >= 2 && comm_size(groups->shard) > 1;
+    enum status status = connect(params);
     if (status == STATUS_OK)
         status = comm_agree(groups->world, build(params), "allocate parameters");
     if (status != STATUS_OK) {
@@ -227,10 +311,25 @@ enum status params_create(const struct layout *layout, int zero_stage, const str
     return STATUS_OK;
 }
 
+static void carrier_close(struct carrier *carrier)
+{
+    if (carrier->job != NULL) {
+        comm_close(carrier->links.copies);
+        comm_close(carrier->links.sp);
+        if (carrier->links.layers != carrier->links.shard)
+            comm_close(carrier->links.layers);
+        comm_close(carrier->links.shard);
+        comm_close(carrier->job);
+    }
+    dev_event_destroy(carrier->reached);
+}
+
 void params_destroy(struct params *params)
 {
     if (params == NULL)
         return;
+    /* First: on the CPU it finishes what is on it; a GPU does so before it frees. */
+    dev_queue_destroy(params->carrier.beside);
     for (int u = 0; params->unit != NULL && u < params->layout->units; u++) {
         struct unit *unit = &params->unit[u];
         if (unit->master != unit->weights)
@@ -243,14 +342,17 @@ void params_destroy(struct params *params)
         dev_free(params->dev, unit->m);
         dev_free(params->dev, unit->v);
     }
-    struct slot *slots[] = {&params->weights[0], &params->weights[1],  &params->first,     &params->last,
-                            &params->grads,      &params->grads_first, &params->grads_last};
-    for (size_t s = 0; s < sizeof slots / sizeof *slots; s++)
+    struct slot *slots[] = {&params->weights[0], &params->weights[1], &params->first,       &params->last,
+                            &params->grads[0],   &params->grads[1],   &params->grads_first, &params->grads_last};
+    for (size_t s = 0; s < sizeof slots / sizeof *slots; s++) {
         dev_free(params->dev, slots[s]->memory);
+        dev_event_destroy(slots[s]->done);
+    }
     dev_free(params->dev, params->sum);
     dev_free(params->dev, params->scratch);
     dev_free(params->dev, params->squares);
-    comm_close(params->copies);
+    carrier_close(&params->carrier);
+    comm_close(params->links.copies);
     free(params->unit);
     free(params);
 }
@@ -272,6 +374,36 @@ struct params_shard params_shard(const struct params *params, int index)
                                  .grads = unit->sums};
 }
 
+/* ---- what is carried ---- */
+
+/* On the carrier, after what the caller has put on its queue. */
+static enum status carry(struct slot *slot, int index, enum status (*fn)(void *arg), struct dev_queue *queue)
+{
+    struct carrier *carrier = &slot->params->carrier;
+    if (carrier->beside == NULL)
+        carrier->queue = queue;
+    slot->called = index;
+    TRY(dev_event_record(carrier->reached, queue));
+    TRY(dev_event_wait(carrier->queue, carrier->reached));
+    TRY(dev_call(carrier->queue, fn, slot));
+    return dev_event_record(slot->done, carrier->queue);
+}
+
+/* The caller's queue goes on after all that is carried. */
+static enum status carried(struct params *params, struct dev_queue *queue)
+{
+    struct carrier *carrier = &params->carrier;
+    if (carrier->beside == NULL)
+        return STATUS_OK;
+    TRY(dev_event_record(carrier->reached, carrier->beside));
+    return dev_event_wait(queue, carrier->reached);
+}
+
+static struct comm *group_of(const struct params *params, const struct links *links, int unit)
+{
+    return is_layer(params, unit) ? links->layers : links->shard;
+}
+
 /* ---- weights ---- */
 
 /* What a rank of the group gives to the others. */
@@ -280,26 +412,48 @@ static const void *part_of_weights(const struct params *params, const struct uni
     return params->dtype == DTYPE_FP32 ? (const void *)unit->master : unit->narrow;
 }
 
-static enum status gather(struct params *params, const struct unit *unit, void *whole, struct dev_queue *queue)
+static enum status gather(struct params *params, const struct links *links, int index, void *whole,
+                          struct dev_queue *queue)
 {
-    return comm_allgather(unit->group, part_of_weights(params, unit), whole, (size_t)(unit->per * params->elem_bytes),
-                          queue);
+    const struct unit *unit = &params->unit[index];
+    return comm_allgather(group_of(params, links, index), part_of_weights(params, unit), whole,
+                          (size_t)(unit->per * params->elem_bytes), queue);
+}
+
+static enum status call_gather(void *arg)
+{
+    struct slot *slot = arg;
+    struct params *params = slot->params;
+    const struct carrier *carrier = &params->carrier;
+    return RANGE_AT("gather weights", slot->called,
+                    gather(params, &carrier->links, slot->called, slot->memory, carrier->queue));
+}
+
+static struct slot *weights_slot(struct params *params, int index)
+{
+    return index == 0 ? &params->first : is_layer(params, index) ? &params->weights[index % SLOTS] : &params->last;
+}
+
+enum status params_prefetch(struct params *params, int index, struct dev_queue *queue)
+{
+    struct slot *slot = weights_slot(params, index);
+    if (params->unit[index].weights != NULL || slot->unit == index)
+        return STATUS_OK;
+    TRY(dev_event_wait(queue, slot->done)); /* of a gather that nobody asked for in the end */
+    slot->unit = -1;
+    TRY(carry(slot, index, call_gather, queue));
+    slot->unit = index;
+    return STATUS_OK;
 }
 
 enum status params_weights(struct params *params, int index, struct dev_queue *queue, const void **out)
 {
-    struct unit *unit = &params->unit[index];
-    *out = unit->weights;
-    if (unit->weights != NULL)
+    struct slot *slot = weights_slot(params, index);
+    *out = params->unit[index].weights;
+    if (*out != NULL)
         return STATUS_OK;
-    struct slot *slot = index == 0                           ? &params->first
-                        : index == params->layout->units - 1 ? &params->last
-                                                             : &params->weights[index % SLOTS];
-    if (slot->unit != index) {
-        slot->unit = -1;
-        TRY(RANGE_AT("gather weights", index, gather(params, unit, slot->memory, queue)));
-        slot->unit = index;
-    }
+    TRY(params_prefetch(params, index, queue));
+    TRY(dev_event_wait(queue, slot->done));
     *out = slot->memory;
     return STATUS_OK;
 }
@@ -311,12 +465,13 @@ static enum status spread(struct params *params, struct dev_queue *queue)
     for (int s = 0; s < SLOTS; s++)
         params->weights[s].unit = -1;
     for (int u = 0; u < params->layout->units && (params->stage == 1 || params->stage == 2); u++)
-        TRY(gather(params, &params->unit[u], params->unit[u].weights, queue));
+        TRY(gather(params, &params->links, u, params->unit[u].weights, queue));
     return STATUS_OK;
 }
 
 enum status params_refresh(struct params *params, struct dev_queue *queue)
 {
+    TRY(carried(params, queue));
     for (int u = 0; u < params->layout->units; u++) {
         struct unit *unit = &params->unit[u];
         void *narrow = params->stage == 0 ? unit->weights : unit->narrow;
@@ -383,40 +538,41 @@ enum status params_init(struct params *params, uint64_t seed, struct dev_queue *
 
 static struct slot *grads_slot(struct params *params, int index)
 {
-    return index == 0 ? &params->grads_first : is_layer(params, index) ? &params->grads : &params->grads_last;
+    return index == 0                ? &params->grads_first
+           : is_layer(params, index) ? &params->grads[index % grad_slots(params)]
+                                     : &params->grads_last;
 }
 
 enum status params_grads(struct params *params, int index, struct dev_queue *queue, float **out)
 {
-    struct unit *unit = &params->unit[index];
-    *out = unit->grads;
-    if (unit->grads != NULL)
-        return STATUS_OK;
     struct slot *slot = grads_slot(params, index);
-    if (slot->unit != index)
-        TRY(dev_fill(queue, slot->memory, 0, (size_t)unit->padded * sizeof(float)));
-    slot->unit = index;
+    *out = params->unit[index].grads;
+    if (*out != NULL)
+        return STATUS_OK;
+    TRY(dev_event_wait(queue, slot->done));
     *out = slot->memory;
     return STATUS_OK;
 }
 
 /* What ranks of the sp group have in common of a layer that they cut. */
-static enum status sum_common(struct params *params, int index, float *whole, struct dev_queue *queue)
+static enum status sum_common(struct params *params, const struct links *links, int index, float *whole,
+                              struct dev_queue *queue)
 {
     const struct layout_unit *layout = &params->layout->unit[index];
     if (layout->alike > 0)
-        TRY(comm_allreduce(params->groups->sp, whole, layout->alike, DTYPE_FP32, params->scratch, queue));
-    return layout->copied > 0 ? comm_allreduce(params->copies, whole + layout->alike, layout->copied, DTYPE_FP32,
+        TRY(comm_allreduce(links->sp, whole, layout->alike, DTYPE_FP32, params->scratch, queue));
+    return layout->copied > 0 ? comm_allreduce(links->copies, whole + layout->alike, layout->copied, DTYPE_FP32,
                                                params->scratch, queue)
                               : STATUS_OK;
 }
 
 /* Leaves `whole` in no state to be used again. */
-static enum status sum_into_part(struct params *params, int index, float *whole, float *out, struct dev_queue *queue)
+static enum status sum_into_part(struct params *params, const struct links *links, int index, float *whole, float *out,
+                                 struct dev_queue *queue)
 {
-    const struct unit *unit = &params->unit[index];
-    TRY(sum_common(params, index, whole, queue));
-    return comm_reduce_scatter(unit->group, whole, out, unit->per, DTYPE_FP32, params->scratch, queue);
+    TRY(sum_common(params, links, index, whole, queue));
+    return comm_reduce_scatter(group_of(params, links, index), whole, out, params->unit[index].per, DTYPE_FP32,
+                               params->scratch, queue);
 }
 
 /* Stage 0: over all that have data for it. */
@@ -426,20 +582,29 @@ static enum status sum_whole(struct params *params, int index, float *whole, str
     int64_t n = params->unit[index].padded;
     if (params->layout->ways == 1 || !is_layer(params, index))
         return comm_allreduce(groups->world, whole, n, DTYPE_FP32, params->scratch, queue);
-    TRY(sum_common(params, index, whole, queue));
+    TRY(sum_common(params, &params->links, index, whole, queue));
     TRY(comm_allreduce(groups->layers, whole, n, DTYPE_FP32, params->scratch, queue));
     return comm_allreduce(groups->replicate, whole, n, DTYPE_FP32, params->scratch, queue);
 }
 
+/* Leaves the slot as the next unit wants it. */
+static enum status call_reduce(void *arg)
+{
+    struct slot *slot = arg;
+    struct params *params = slot->params;
+    struct dev_queue *queue = params->carrier.queue;
+    const struct unit *unit = &params->unit[slot->called];
+    TRY(RANGE_AT("reduce gradients", slot->called,
+                 sum_into_part(params, &params->carrier.links, slot->called, slot->memory, params->sum, queue)));
+    TRY(nn_add(unit->per, DTYPE_FP32, unit->sums, params->sum, queue));
+    return dev_fill(queue, slot->memory, 0, (size_t)unit->padded * sizeof(float));
+}
+
 enum status params_reduce(struct params *params, int index, struct dev_queue *queue)
 {
-    struct unit *unit = &params->unit[index];
-    if (unit->grads != NULL)
+    if (params->unit[index].grads != NULL)
         return STATUS_OK; /* at the end of the step */
-    struct slot *slot = grads_slot(params, index);
-    TRY(RANGE_AT("reduce gradients", index, sum_into_part(params, index, slot->memory, params->sum, queue)));
-    slot->unit = -1;
-    return nn_add(unit->per, DTYPE_FP32, unit->sums, params->sum, queue);
+    return carry(grads_slot(params, index), index, call_reduce, queue);
 }
 
 /* What is not summed yet. */
@@ -452,7 +617,7 @@ static enum status sum_rest(struct params *params, struct dev_queue *queue)
             continue;
         }
         if (params->stage == 1)
-            TRY(sum_into_part(params, u, unit->grads, unit->sums, queue));
+            TRY(sum_into_part(params, &params->links, u, unit->grads, unit->sums, queue));
         if (comm_size(params->groups->replicate) > 1)
             TRY(comm_allreduce(params->groups->replicate, unit->sums, unit->per, DTYPE_FP32, params->scratch, queue));
     }
@@ -507,6 +672,7 @@ static enum status norm_of(struct params *params, struct dev_queue *queue, doubl
 
 enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm)
 {
+    TRY(carried(params, queue));
     TRY(RANGE("sum gradients", sum_rest(params, queue)));
     return norm_of(params, queue, norm);
 }

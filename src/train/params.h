@@ -17,7 +17,10 @@
  * pieces. What these have in common with other ranks of the sp group, norms and copied kv heads, is summed over those first. Embedding,
  * final norm and head are whole and shared as ever.
  *
- *     TRY(params_weights(params, unit, queue, &weights));
+ * Beside the caller's queue, where the device has two at once, the next unit's weights are gathered while this one computes and the last
+ * one's gradients are reduced; else both take their turn on the caller's.
+ *
+ *     TRY(params_weights(params, unit, queue, &weights));  TRY(params_prefetch(params, next, queue));   ... uses of weights
  *     TRY(params_grads(params, unit, queue, &grads));      ...  TRY(params_reduce(params, unit, queue));   // complete for this micro-step
  *     TRY(params_step(params, &adamw, clip, queue, &norm));
  */
@@ -31,9 +34,11 @@
 
 struct params;
 
-/* Collective; layout and groups are borrowed. Weights are 0 until params_init, or until masters were written and params_refresh. */
-enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, struct dev *dev,
-                          struct params **out);
+/* Collective; layout and groups are borrowed. Weights are 0 until params_init, or until masters were written and params_refresh. beside:
+ * stages 2 and 3 of several ranks get a queue and a connection of their own, and one more layer of gradients; the device can overlap
+ * (dev_can_overlap) and groups->world is the whole job then, the same on all ranks. */
+enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, bool beside,
+                          struct dev *dev, struct params **out);
 void params_destroy(struct params *params);
 /* From a normal distribution of deviation 0.02 by seed and tensor alone, however the params is shared out; norms 1, biases 0. */
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue);
@@ -41,7 +46,9 @@ enum status params_init(struct params *params, uint64_t seed, struct dev_queue *
 /* The unit's weights of the storage dtype, whole; gathered first where sharded: collective then. They stay until the next but one layer's
  * are asked for, those of the first and the last unit until the step. */
 enum status params_weights(struct params *params, int unit, struct dev_queue *queue, const void **out);
-/* The unit's gradients, fp32, to be added to; 0 at the begin of a step. */
+/* They will be asked for next: begins to gather them. In the place of the next but one layer's, of which no use is put on the queue any more. */
+enum status params_prefetch(struct params *params, int unit, struct dev_queue *queue);
+/* The unit's gradients, fp32, to be added to; 0 at the begin of a step. Once reduced they are gone. */
 enum status params_grads(struct params *params, int unit, struct dev_queue *queue, float **out);
 enum status params_reduce(struct params *params, int unit, struct dev_queue *queue);
 /* Collective: sums what is not summed yet, clips to `clip` (0: not) on the global norm, updates, gathers weights of stages 1 and 2, and

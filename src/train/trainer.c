@@ -89,6 +89,12 @@ static enum status load(struct trainer *t)
     return step >= 0 || o->from[0] != '\0' ? params_refresh(t->params, t->queue) : STATUS_OK;
 }
 
+/* May ZeRO's collectives run beside? On the CPU they would take the CPUs that compute, and UCX has one thread at a time. */
+static bool overlaps(const struct comm *world, const struct dev *dev)
+{
+    return dev_kind_of(dev) != DEV_CPU && dev_can_overlap(dev) && comm_size(world) == boot_size(comm_boot(world));
+}
+
 enum status trainer_create(const struct trainer_options *options, struct comm *world, struct dev *dev,
                            struct trainer **out)
 {
@@ -110,7 +116,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                        "read the model"));
     TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
     TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
-    TRY_OUT(params_create(&t->layout, options->plan.zero_stage, &t->groups, dev, &t->params));
+    TRY_OUT(params_create(&t->layout, options->plan.zero_stage, &t->groups, overlaps(world, dev), dev, &t->params));
     TRY_OUT(params_init(t->params, options->seed, t->queue));
     TRY_OUT(load(t));
     TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, t->groups.sp, dev, &t->decoder));

@@ -1,5 +1,6 @@
 /* tests/train/test_oracle.c -- loss, gradients and twenty steps of AdamW of small models, against what PyTorch and transformers gave in double
- * precision (oracle/README.md): whole on one rank, and under sequence parallelism with ZeRO on two and four. */
+ * precision (oracle/README.md): whole on one rank, under sequence parallelism with ZeRO on two and four, and with ZeRO's collectives on a
+ * thread beside. */
 #include "base/check.h"
 #include "base/json.h"
 
@@ -17,7 +18,7 @@ enum { TOKENS_MAX = 256, STEPS = 20 };
 struct scene {
     const char *model, *part; /* "llama", "plain" */
     int sp, shard, zero;
-    bool curve;
+    bool beside, curve;
 };
 
 /* What one rank has of it. */
@@ -80,7 +81,7 @@ static enum status oracle_open(const struct scene *scene, struct side *side, str
     o->plan.checkpointing = PLAN_CHECKPOINTING_FULL;
     TRY(layout_create(&o->model, DTYPE_FP32, &o->layout));
     TRY(groups_create(side->comm, &o->plan, side->dev, &o->groups));
-    TRY(params_create(&o->layout, scene->zero, &o->groups, side->dev, &o->params));
+    TRY(params_create(&o->layout, scene->zero, &o->groups, scene->beside, side->dev, &o->params));
     TRY(checkpoint_load(path_of(scene, "model.safetensors", path, sizeof path), false, &o->layout, o->params, side->queue));
     TRY(params_refresh(o->params, side->queue));
     return decoder_create(&o->layout, o->params, &o->plan, o->groups.sp, side->dev, &o->decoder);
@@ -95,15 +96,14 @@ static void oracle_close(struct oracle *o)
     json_decref(o->document);
 }
 
-/* Every dp group has the same rows here, so each counts a share. */
+/* Every dp group has the same rows here, so each counts a share. *loss: this rank's part. What is beside may go on, so nothing but params
+ * may communicate until its gradients are asked for: ranks of the CPU do so from one thread at a time. */
 static enum status run(struct oracle *o, struct side *side, double *loss)
 {
     struct decoder_batch batch = {o->ids, o->labels, o->positions};
-    double share = 1 / (o->valid * o->plan.dp_shard), sum;
-    TRY(decoder_run(o->decoder, &o->problem, &batch, (float)share, true, side->queue, &sum));
-    sum *= share;
-    TRY(groups_sum(&o->groups, &sum, 1, side->queue));
-    *loss = sum;
+    double share = 1 / (o->valid * o->plan.dp_shard);
+    TRY(decoder_run(o->decoder, &o->problem, &batch, (float)share, true, side->queue, loss));
+    *loss *= share;
     return STATUS_OK;
 }
 
@@ -167,6 +167,7 @@ static int steps(const struct scene *scene, struct oracle *o, struct side *side)
         adamw.step = (int64_t)s + 1;
         RANK_TRY(run(o, side, &loss));
         RANK_TRY(params_step(o->params, &adamw, json_number_value(json_object_get(how, "clip")), side->queue, &norm));
+        RANK_TRY(groups_sum(&o->groups, &loss, 1, side->queue));
         snprintf(what, sizeof what, "%s sp %d zero %d, step %zu", scene->model, scene->sp, scene->zero, s + 1);
         RANK_CHECK(close_to(loss, json_number_value(json_array_get(losses, s)), 1e-4, what));
         RANK_CHECK(close_to(norm, json_number_value(json_array_get(norms, s)), 1e-3, what));
@@ -182,12 +183,15 @@ static int rank_scene(const struct launch *launch, void *arg)
     double loss, norm;
     int failed = 0;
     RANK_TRY(side_open(&side, launch, NULL));
+    if (scene->beside)
+        RANK_TRY(dev_threads_set(side.dev, 2));
     RANK_TRY(oracle_open(scene, &side, &o));
     if (scene->curve) {
         failed = steps(scene, &o, &side);
     } else {
         RANK_TRY(run(&o, &side, &loss));
         RANK_TRY(params_finish_grads(o.params, side.queue, &norm));
+        RANK_TRY(groups_sum(&o.groups, &loss, 1, side.queue));
         RANK_CHECK(close_to(loss, json_number_value(json_object_get(o.part, "loss")), 1e-5, "loss"));
         RANK_CHECK(close_to(norm, json_number_value(json_object_get(o.part, "grad_norm")), 1e-5, "norm"));
         failed = compare(scene, &o);
@@ -200,11 +204,13 @@ static int rank_scene(const struct launch *launch, void *arg)
 static const char *const models[] = {"llama", "qwen2", "qwen3"};
 static const struct {
     int sp, shard, zero;
-} splits[] = {{1, 1, 0}, {2, 1, 3}, {4, 1, 1}, {2, 2, 2}};
+    bool beside;
+} splits[] = {{1, 1, 0, false}, {2, 1, 3, false}, {4, 1, 1, false},
+              {2, 2, 2, false}, {1, 2, 3, true},  {1, 3, 2, true}};
 
 static void pass(const char *model, const char *part, int split, bool curve)
 {
-    struct scene scene = {model, part, splits[split].sp, splits[split].shard, splits[split].zero, curve};
+    struct scene scene = {model, part, splits[split].sp, splits[split].shard, splits[split].zero, splits[split].beside, curve};
     ranks_pass(scene.sp * scene.shard, rank_scene, &scene);
 }
 

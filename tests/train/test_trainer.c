@@ -19,8 +19,8 @@ static const char llama[] =
 static const char qwen2[] =
     "{\"model_type\":\"qwen2\",\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":8,"
     "\"num_key_value_heads\":4,\"intermediate_size\":64,\"vocab_size\":256,\"tie_word_embeddings\":true}";
-static const char qwen3[] =
-    "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,\"hidden_size\":24,\"num_attention_heads\":4,"
+static const char qwen3[] = /* more layers than are gathered at a time */
+    "{\"model_type\":\"qwen3\",\"num_hidden_layers\":3,\"hidden_size\":24,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":1,\"head_dim\":16,\"intermediate_size\":40,\"vocab_size\":256}";
 static const char copies[] = /* of kv heads, with their biases, on 4 ranks that cut a layer */
     "{\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":8,"
