@@ -97,6 +97,16 @@ bool comm_sums_natively(const struct comm *comm)
     return true;
 }
 
+static bool needs_scratch(const struct comm *comm, int64_t elems)
+{
+    return elems > 0 && comm->size > 1 && !comm_sums_natively(comm);
+}
+
+size_t comm_reduce_scatter_scratch(const struct comm *comm, int64_t elems, enum dtype dtype)
+{
+    return needs_scratch(comm, elems) ? (size_t)comm->size * (size_t)elems * (size_t)dtype_bytes(dtype) : 0;
+}
+
 enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
                                 void *scratch, struct dev_queue *queue)
 {
@@ -128,7 +138,9 @@ static struct share share_of(const struct comm *comm, int64_t elems, int rank)
 
 size_t comm_allreduce_scratch(const struct comm *comm, int64_t elems, enum dtype dtype)
 {
-    return elems <= 0 ? 0 : (size_t)comm->size * (size_t)share_elems(comm, elems) * (size_t)dtype_bytes(dtype);
+    return needs_scratch(comm, elems)
+               ? (size_t)comm->size * (size_t)share_elems(comm, elems) * (size_t)dtype_bytes(dtype)
+               : 0;
 }
 
 /* Everybody's copy of my share, beside my own, becomes its sum in place. */

@@ -48,10 +48,12 @@ enum status comm_alltoallv(struct comm *comm, const void *const *send, const siz
 bool comm_sums_natively(const struct comm *comm);
 /* recv: size * bytes in rank order. */
 enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
-/* send: size * elems; recv: elems; sums in fp32 in rank order, rounded once. scratch: size * elems * dtype bytes. */
+/* send: size * elems; recv: elems; sums in fp32 in rank order, rounded once. scratch: comm_reduce_scatter_scratch bytes, none where the
+ * transport sums. */
+size_t comm_reduce_scatter_scratch(const struct comm *comm, int64_t elems, enum dtype dtype);
 enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
                                 void *scratch, struct dev_queue *queue);
-/* In place; elems need not divide by size. scratch: comm_allreduce_scratch bytes. */
+/* In place; elems need not divide by size. scratch: comm_allreduce_scratch bytes, none where the transport sums. */
 size_t comm_allreduce_scratch(const struct comm *comm, int64_t elems, enum dtype dtype);
 enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dtype dtype, void *scratch,
                            struct dev_queue *queue);

@@ -181,11 +181,22 @@ static struct comm *norm_group(const struct params *params)
     return params->stage > 0 ? params->groups->shard : params->layout->ways > 1 ? params->groups->sp : NULL;
 }
 
+static size_t scatter_scratch(const struct params *params)
+{
+    size_t bytes = 0;
+    for (int u = 0; u < params->layout->units; u++) {
+        const struct unit *unit = &params->unit[u];
+        size_t all = unit->group != NULL ? comm_reduce_scatter_scratch(unit->group, unit->per, DTYPE_FP32) : 0;
+        bytes = bytes > all ? bytes : all;
+    }
+    return bytes;
+}
+
 static enum status scratch_alloc(struct params *params)
 {
     const struct groups *groups = params->groups;
     int64_t whole = largest(params, false, false), per = largest(params, false, true);
-    size_t bytes = (size_t)whole * sizeof(float); /* of a reduce-scatter */
+    size_t bytes = scatter_scratch(params);
     size_t norm = nn_sum_scratch(dev_kind_of(params->dev), per);
     const struct {
         const struct comm *over;

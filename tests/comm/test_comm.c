@@ -165,15 +165,15 @@ static float reference(enum dtype dtype, int size, int to, size_t i, uint64_t sa
 static int do_reduce_scatter(struct comm *comm, struct dev_queue *queue, int64_t elems, enum dtype dtype, uint64_t salt)
 {
     int size = comm_size(comm), rank = comm_rank(comm);
-    size_t block = (size_t)elems * (size_t)dtype_bytes(dtype);
-    unsigned char *send = make(block * (size_t)size), *recv = make(block), *scratch = make(block * (size_t)size);
+    size_t block = (size_t)elems * (size_t)dtype_bytes(dtype), room = comm_reduce_scatter_scratch(comm, elems, dtype);
+    unsigned char *send = make(block * (size_t)size), *recv = make(block), *scratch = make(room);
     for (int r = 0; r < size; r++)
         for (int64_t i = 0; i < elems; i++)
             dtype_set(dtype, send + (size_t)r * block, i, term(rank, r, (size_t)i, salt));
     RANK_TRY(comm_reduce_scatter(comm, send, recv, elems, dtype, scratch, queue));
     for (int64_t i = 0; i < elems; i++)
         RANK_CHECK(dtype_get(dtype, recv, i) == reference(dtype, size, rank, (size_t)i, salt));
-    RANK_CHECK(guarded(recv, block) && guarded(scratch, block * (size_t)size) && guarded(send, block * (size_t)size));
+    RANK_CHECK(guarded(recv, block) && guarded(scratch, room) && guarded(send, block * (size_t)size));
     free(send);
     free(recv);
     free(scratch);
