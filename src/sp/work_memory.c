@@ -20,6 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { UNIT_LAYERS = 2 }; /* a harness that goes by units: layers whole at a time */
+
 enum phase { ATTENTION, MLP, LOSS, STEP, ALWAYS, OUTSIDE_STEP, AFTER_LOSS, LAYERS, HOST };
 
 /* Everything the terms are made of. */
@@ -103,6 +105,12 @@ static enum phase grads_phase(const struct sizes *z)
     return late && z->plan->accumulate == 1 ? AFTER_LOSS : ALWAYS;
 }
 
+/* What is not in layers: embedding and head. */
+static double outside_layers(const struct sizes *z)
+{
+    return (double)z->model->params_embedding * (z->model->tied ? 1 : 2);
+}
+
 /* Parameters, gradients and optimizer states: 16 bytes a parameter in mixed precision (2 + 2 + 4 master + 4 + 4 Adam),
  * 16 in fp32 (4 + 4 + 4 + 4), 20 where the runtime has a master copy all the same; a stage shards one kind more than
  * the stage before it. */
@@ -114,17 +122,17 @@ static void add_states(struct build *build, const struct sizes *z)
     bool master = z->b < 4 || (z->coef->master_fp32 && stage >= 1 && stage <= 2);
     double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1,
            g_states = stage >= 1 ? z->group : 1;
-    double state = master ? 12 : 8;
+    double state = master ? 12 : 8, grad = z->coef->units ? 4 : z->b;
     if (!offload_params)
         add(build, ALWAYS, "params", z->b * z->params / g_params, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
             g_params);
     if (!offload || stage < 2) /* an offloaded optimizer takes sharded gradients to the host as they are reduced */
-        add(build, grads_phase(z), "grads", z->b * z->params / g_grads, "%.0f B x %.0f parameters / %.0f%s", z->b,
+        add(build, grads_phase(z), "grads", grad * z->params / g_grads, "%.0f B x %.0f parameters / %.0f%s", grad,
             z->params, g_grads, grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
     if (!offload)
         add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state,
             z->params, g_states, master ? "fp32 copy, two moments" : "two moments");
-    if (!offload && z->b < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
+    if (!offload && grad < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
         add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states,
             "%d B x %.0f / %.0f: gradients in fp32", stage == 3 ? 2 : 4, z->params, g_states);
     if (offload)
@@ -163,12 +171,48 @@ static void add_buckets(struct build *build, const struct sizes *z)
             buffers, bytes, elems, third ? "" : ", while layers run backward");
 }
 
+/* A harness that goes by units: those of layers lend their places to each other, embedding and head have their own. */
+static void add_unit_weights(struct build *build, const struct sizes *z)
+{
+    double layer = (double)z->model->params_layer, outside = outside_layers(z);
+    int stage = z->plan->zero_stage;
+    if (stage == 3)
+        add(build, ALWAYS, "gather", z->b * (UNIT_LAYERS * layer + outside),
+            "%.0f B x (%d layers of %.0f + embedding and head %.0f): whole while in use", z->b, UNIT_LAYERS, layer,
+            outside);
+    else if (stage > 0 && z->b < 4)
+        add(build, ALWAYS, "gather", z->b * z->params / z->group, "%.0f B x %.0f / %.0f: this rank's, to be gathered",
+            z->b, z->params, z->group);
+}
+
+/* Gradients that are whole until they are reduced: of a second layer where the first is reduced beside it. The summed part of one unit, and
+ * room for it from all ranks unless NCCL sums, which it does for the job as a whole. Stage 1 sums beside the whole gradients. */
+static void add_unit_grads(struct build *build, const struct sizes *z)
+{
+    const struct plan *plan = z->plan;
+    bool cpu = z->dev == DEV_CPU, alone = plan->sp * plan->dp_shard * plan->dp_replicate == 1;
+    bool natively = !cpu && plan->dp_replicate == 1 && plan->method != PLAN_METHOD_SPLIT_GATHER;
+    double layer = (double)z->model->params_layer, embedding = (double)z->model->params_embedding;
+    double most = layer > embedding ? layer : embedding;
+    int layers = plan->zero_stage < 2 ? 0 : cpu || z->group < 2 ? 1 : UNIT_LAYERS;
+    double whole = layers > 0 ? layers * layer + outside_layers(z) : 0;
+    double sums = (plan->zero_stage == 1 ? z->params : 0) / z->group;
+    double work = most / z->group + (natively || alone ? 0 : most);
+    add(build, ALWAYS, "buckets", 4 * (whole + sums + work),
+        "4 B x (%.0f of %d layers, embedding and head + %.0f sums + %.0f workspace)", whole, layers, sums, work);
+}
+
 static void add_runtime(struct build *build, const struct sizes *z)
 {
     bool cpu = z->dev == DEV_CPU;
-    if (z->plan->zero_stage == 3)
-        add_gather(build, z);
-    add_buckets(build, z);
+    if (z->coef->units) {
+        add_unit_weights(build, z);
+        add_unit_grads(build, z);
+    } else {
+        if (z->plan->zero_stage == 3)
+            add_gather(build, z);
+        add_buckets(build, z);
+    }
     add(build, ALWAYS, "context", (double)(cpu ? z->coef->context_cpu_bytes : z->coef->context_bytes), "%s",
         cpu ? "process, libraries, communicators" : "device context, libraries, communicators");
 }

@@ -6,6 +6,9 @@
 #include "base/check.h"
 
 #include "comm/ranks.h"
+#include "sp/problem.h"
+#include "sp/target.h"
+#include "sp/work.h"
 #include "train/params.h"
 
 #include <string.h>
@@ -19,6 +22,10 @@ static const char tied[] =
 static const char copies[] =
     "{\"model_type\":\"qwen2\",\"num_hidden_layers\":4,\"hidden_size\":32,\"num_attention_heads\":8,"
     "\"num_key_value_heads\":2,\"intermediate_size\":40,\"vocab_size\":256}";
+
+static const char wide[] = /* padding is little of it */
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":3,\"hidden_size\":128,\"num_attention_heads\":4,"
+    "\"num_key_value_heads\":2,\"intermediate_size\":384,\"vocab_size\":2048}";
 
 enum { STEPS = 3, MICROS = 2 };
 
@@ -184,11 +191,62 @@ static void cut_layers_too(void **state)
     both(&(struct scene){copies, PLAN_METHOD_SPLIT_GATHER, 2, 2, 1, DTYPE_BF16});
 }
 
+/* Terms of work_memory that are params': all beside activations and what a process takes anyhow. */
+static int64_t predicted(const struct job *job, enum dtype dtype, int world)
+{
+    static const char *const names[] = {"params", "grads", "states", "gather", "buckets"};
+    struct problem problem;
+    struct work_memory memory;
+    int64_t bytes = 0;
+    problem_from_model(&job->model, 64, world, &problem);
+    problem.dtype = dtype;
+    work_memory_on(&job->model, &problem, &job->plan, target_find("sptune"), DEV_CPU, &memory);
+    for (int i = 0; i < memory.n; i++)
+        for (int k = 0; k < CHECK_COUNT(names); k++)
+            if (strcmp(memory.term[i].name, names[k]) == 0)
+                bytes += memory.term[i].bytes;
+    return bytes;
+}
+
+static int rank_bytes(const struct launch *launch, void *arg)
+{
+    struct scene *scene = arg;
+    struct side side;
+    struct job job;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int i = 0; i < 8; i++) {
+        struct params *params = NULL;
+        int zero = i % 4;
+        scene->dtype = i < 4 ? DTYPE_FP32 : DTYPE_BF16;
+        RANK_TRY(job_open(scene, &side, &job));
+        job.plan.zero_stage = zero;
+        RANK_TRY(params_create(&job.layout, zero, &job.groups, false, side.dev, &params));
+        double ratio = (double)params_bytes(params) / (double)predicted(&job, scene->dtype, launch->size);
+        if (ratio < 0.99 || ratio > 1.01)
+            fprintf(stderr, "ZeRO %d, %s: %g times what the model says\n", zero, dtype_name(scene->dtype), ratio);
+        RANK_CHECK(ratio > 0.99 && ratio < 1.01);
+        params_destroy(params);
+        job_close(&job);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void the_memory_model_counts_the_same(void **state)
+{
+    (void)state;
+    struct scene alone = {wide, PLAN_METHOD_ULYSSES, 1, 1, 1, DTYPE_FP32};
+    struct scene shared = {wide, PLAN_METHOD_ULYSSES, 2, 2, 1, DTYPE_FP32};
+    ranks_pass(1, rank_bytes, &alone);
+    ranks_pass(4, rank_bytes, &shared);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_is_as_in_line),
         cmocka_unit_test(cut_layers_too),
+        cmocka_unit_test(the_memory_model_counts_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
