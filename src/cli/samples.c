@@ -54,6 +54,44 @@ enum status samples_of_run(struct store *store, int64_t run, struct samples *out
     return status;
 }
 
+static enum status read_line(const char *line, size_t len, const char *where, struct samples *out)
+{
+    json_t *row = NULL;
+    struct sample sample;
+    const char *schema = "";
+    TRY(json_parse(line, len, where, &row));
+    enum status status = json_str(row, "schema", where, "", &schema);
+    if (status == STATUS_OK && strcmp(schema, "sptune.sample/1") != 0)
+        status = HINT(WHERE(FAIL(STATUS_USAGE, "this is no sptune.sample/1"), "%s", where),
+                      "bench --jsonl, or results export @last --export jsonl=FILE, writes such rows");
+    if (status == STATUS_OK)
+        status = sample_from_json(row, where, &sample);
+    json_decref(row);
+    TRY(status);
+    status = samples_add(out, &sample);
+    sample_free(&sample);
+    return status;
+}
+
+enum status samples_read_lines(const char *path, struct samples *out)
+{
+    enum { LIMIT = 64 << 20 };
+    char *bytes = NULL, where[512];
+    size_t len = 0;
+    int line = 0;
+    TRY(file_read(path, LIMIT, &bytes, &len));
+    enum status status = STATUS_OK;
+    for (char *at = bytes, *end; at < bytes + len && status == STATUS_OK; at = end + 1) {
+        end = memchr(at, '\n', (size_t)(bytes + len - at));
+        end = end != NULL ? end : bytes + len;
+        text_print(where, sizeof where, "%s, line %d", path, ++line);
+        if (end > at)
+            status = read_line(at, (size_t)(end - at), where, out);
+    }
+    free(bytes);
+    return status;
+}
+
 static enum status split(const char *text, const struct export **format, const char **path)
 {
     const char *eq = strchr(text, '=');

@@ -1,7 +1,8 @@
-/* cli/verb_results.c -- `sptune results list|show|export|forget`: what was measured and kept. */
+/* cli/verb_results.c -- `sptune results list|show|export|predict|forget`: what was measured and kept. */
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/results_predict.h"
 #include "cli/samples.h"
 #include "cli/session.h"
 #include "results/export.h"
@@ -147,8 +148,8 @@ static enum status forget(struct cli *cli, struct store *store, const char *ref)
     return status;
 }
 
-enum what { LIST, SHOW, EXPORT, FORGET, WHATS };
-static const char *const whats[] = {"list", "show", "export", "forget"};
+enum what { LIST, SHOW, EXPORT, PREDICT, FORGET, WHATS };
+static const char *const whats[] = {"list", "show", "export", "predict", "forget"};
 
 static enum status read_what(const struct cli *cli, enum what *out)
 {
@@ -169,6 +170,10 @@ static enum status read_what(const struct cli *cli, enum what *out)
     if ((which == LIST || which == FORGET) && opt_given(&cli->opts, "export"))
         return HINT(FAIL(STATUS_USAGE, "results %s has no --export", word),
                     "sptune results export @last --export csv=out.csv");
+    for (const struct opt *o = results_predict_options; which != PREDICT && o->name != NULL; o++)
+        if (opt_given(&cli->opts, o->name))
+            return HINT(FAIL(STATUS_USAGE, "results %s has no --%s", word, o->name),
+                        "sptune results predict @last --ranks 8");
     *out = (enum what)which;
     return STATUS_OK;
 }
@@ -190,13 +195,15 @@ static enum status run(struct cli *cli)
     enum what what = LIST;
     bool listed = false;
     struct store *store = NULL;
-    if (strcmp(cli->opts.args[0], whats[EXPORT]) == 0 || strcmp(cli->opts.args[0], whats[SHOW]) == 0)
+    const char *word = cli->opts.args[0], *ref = cli->opts.nargs > 1 ? cli->opts.args[1] : "@last";
+    if (strcmp(word, whats[EXPORT]) == 0 || strcmp(word, whats[SHOW]) == 0 || strcmp(word, whats[PREDICT]) == 0)
         TRY(samples_check_exports(cli, &listed));
     if (listed)
         return STATUS_OK;
     TRY(read_what(cli, &what));
+    if (what == PREDICT)
+        return results_predict(cli, ref);
     TRY(open_store(cli, what, &store));
-    const char *ref = cli->opts.nargs > 1 ? cli->opts.args[1] : "@last";
     enum status status = what == LIST     ? list(cli, store)
                          : what == FORGET ? forget(cli, store, ref)
                                           : show(cli, store, ref, what == EXPORT);
@@ -204,15 +211,15 @@ static enum status run(struct cli *cli)
     return status;
 }
 
-static const struct opt *const tables[] = {options, NULL};
+static const struct opt *const tables[] = {options, results_predict_options, NULL};
 
 const struct verb verb_results = {
     .name = "results",
-    .usage = "list | show [REF] | export [REF] --export F=FILE | forget REF",
+    .usage = "list | show [REF] | export [REF] --export F=FILE | predict [REF|FILE,...] --ranks N | forget REF",
     .about = "what was measured and kept",
     .help = "Every sample is kept as it is measured. REF is a run's number or name, @last (the default) or @last~1. "
-            "Reading never "
-            "creates a store.",
+            "Reading never creates a store. `predict` scales rows of exchange, attention and layer, a run's or those of "
+            "files that `bench --jsonl` wrote, to more ranks: what a larger machine would take, before there is one.",
     .tables = tables,
     .min_args = 1,
     .max_args = 2,

@@ -68,9 +68,22 @@ static void rate_cell(const struct sample *sample, const struct sample_summary *
         snprintf(cell, CELL, "%s", units_format_measured(rate.value, rate.lo, rate.hi, text));
 }
 
+/* Of a row that was scaled to more ranks (tuner/predict.h): its 95 % half-width; NAN of others. */
+static double predicted_within(const struct sample *sample)
+{
+    json_t *conditions = sample->conditions != NULL ? json_loads(sample->conditions, 0, NULL) : NULL;
+    const json_t *within = json_object_get(conditions, "predicted_within");
+    double value = json_is_number(within) ? json_number_value(within) : NAN;
+    json_decref(conditions);
+    return value;
+}
+
 static void status_cell(const struct sample *sample, char *cell)
 {
-    if (sample->outcome == SAMPLE_OK)
+    double within = predicted_within(sample);
+    if (sample->outcome == SAMPLE_OK && !isnan(within))
+        snprintf(cell, CELL, "predicted +-%.0f %%", 100 * within);
+    else if (sample->outcome == SAMPLE_OK)
         snprintf(cell, CELL, "%s", sample->verified ? "ok" : "unverified");
     else
         snprintf(cell, CELL, "%s%s%s", sample_outcome_name(sample->outcome), sample->rule ? " " : "",

@@ -67,6 +67,8 @@ enum status parts_list(const struct request *request, const struct plan *plan, e
  * a price with a missing part is of no use. */
 enum status parts_price(const struct parts *parts, const struct pool *pool, struct price *out,
                         const struct part **missing);
+/* Phases of a layer sample, from its conditions: shares of exchange in, attention, exchange out. */
+void parts_layer_shares(const struct sample *sample, double share[3]);
 /* In words, for a person: "exchange in, forward, sp 2". */
 char *parts_name(const struct part *part, char *buf, size_t size);
 

@@ -1,4 +1,4 @@
-/* tuner/parts_build.h -- what the files that list parts share. For parts*.c. */
+/* tuner/parts_build.h -- what the files that list parts share. For parts*.c and predict.c. */
 #ifndef SPTUNE_TUNER_PARTS_BUILD_H
 #define SPTUNE_TUNER_PARTS_BUILD_H
 

@@ -3,8 +3,7 @@
 
 #include "base/json.h"
 
-/* Phases of a layer sample, from its conditions: shares of exchange in, attention, exchange out. */
-static void layer_shares(const struct sample *sample, double share[3])
+void parts_layer_shares(const struct sample *sample, double share[3])
 {
     static const char *const names[] = {"exchange_in_us", "attention_us", "exchange_out_us"};
     double sum = 0;
@@ -31,7 +30,7 @@ static enum status add_term(const struct part *part, int sample, const struct po
         return price_add(out, &term);
     static const enum price_part where[] = {PRICE_EXCHANGE_IN, PRICE_ATTENTION, PRICE_EXCHANGE_OUT};
     double share[3];
-    layer_shares(pool_row(pool, sample), share);
+    parts_layer_shares(pool_row(pool, sample), share);
     for (int i = 0; i < 3; i++) {
         term.part = where[i];
         term.times = part->times * share[i];

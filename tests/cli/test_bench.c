@@ -285,6 +285,38 @@ static void test_name(void **state)
     run_nothing_left();
 }
 
+/* Rows of two ranks as four would have them: from a run and from its file alike, told apart from what was measured. */
+static void test_predict(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "bench exchange --seq 256,1k --heads 8 --kv-heads 4 --head-dim 16 --ranks 2 --samples 10 -q "
+                 "--export jsonl=two.jsonl");
+    run_free(&run);
+    run_do(&run, "results predict @last --ranks 8 --sp 2,4");
+    run_expect(&run, 0);
+    run_says(run.out, "predicted +-35 %");
+    run_says(run.err, "predicted, not measured");
+    run_free(&run);
+    run_do(&run, "results predict two.jsonl --ranks 8 --sp 4 --json --export jsonl=four.jsonl");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "samples"), *all = json_object_get(document, "samples");
+    assert_int_equal(json_array_size(all), 2);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json_array_get(all, 0), "key"), "ranks")), 8);
+    assert_true(json_is_false(json_object_get(json_array_get(all, 0), "verified")));
+    json_decref(document);
+    run_free(&run);
+    run_do(&run, "results predict four.jsonl --ranks 8"); /* nothing is predicted from a prediction */
+    run_expect(&run, 3);
+    run_says(run.err, "no row could be predicted");
+    run_free(&run);
+    temp_put(&run_temp, "half.jsonl", "{\"schema\": \"sptune.sample/1\", \"key\": {\"subj");
+    run_do(&run, "results predict half.jsonl --ranks 8");
+    run_expect(&run, 2);
+    run_says(run.err, "half.jsonl, line 1");
+    run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_resume_without_cause),
         cmocka_unit_test(test_name),
+        cmocka_unit_test(test_predict),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

@@ -12,6 +12,7 @@ static const char *const readers[] = {"results list",
                                       "results show 1",
                                       "results export --export csv=x.csv",
                                       "results forget 1",
+                                      "results predict 1 --ranks 4",
                                       "explain @last",
                                       "tune --heads 8 --seq 4k --device-memory 80GiB --replay"};
 enum { NO_REPLAY = CHECK_COUNT(readers) - 1 };
@@ -286,6 +287,8 @@ static void test_wrong_words(void **state)
                                            {"results export", "needs --export FORMAT=FILE"},
                                            {"results list 5", "`sptune results show 5`"},
                                            {"results list --export csv=x", "has no --export"},
+                                           {"results show --sp 2", "has no --sp"},
+                                           {"results predict", "needs --ranks"},
                                            {"results list --store ''", "the store has no name"}};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
