@@ -161,19 +161,24 @@ static void shares_of(const struct sample *source, const struct load *load, doub
         share[i] = moved > 0 ? load->part[i] / moved : i == ATTENTION;
 }
 
-/* Factor of the time, and the 95 % half-width that scaling adds (docs/models.md, "Times"). */
+/* 95 % half-width that scaling adds to one part (docs/models.md, "Times"); other groups at work are as another length. */
+static double slack_of(int part, const struct sample_key *had, const struct sample_key *asked, bool same_load)
+{
+    if (had->sp == asked->sp && same_load)
+        return had->ranks == asked->ranks ? 0 : SLACK_LENGTH;
+    return part == ATTENTION ? SLACK_LENGTH : had->sp == asked->sp ? SLACK_EXCHANGE : SLACK_RANKS;
+}
+
 static void scale_of(const struct sample *source, const struct load *had, const struct sample_key *asked,
                      const struct load *wanted, double *factor, double *within)
 {
-    double share[PARTS], slack[PARTS] = {SLACK_EXCHANGE, SLACK_LENGTH, SLACK_EXCHANGE};
-    if (source->key.sp != asked->sp)
-        slack[IN] = slack[OUT] = SLACK_RANKS;
+    double share[PARTS];
     shares_of(source, had, share);
     *factor = *within = 0;
     for (int i = 0; i < PARTS; i++) {
-        double times = share[i] > 0 && had->part[i] > 0 ? share[i] * wanted->part[i] / had->part[i] : share[i];
+        double times = had->part[i] > 0 ? share[i] * wanted->part[i] / had->part[i] : share[i];
         *factor += times;
-        *within += times * (wanted->part[i] == had->part[i] && source->key.sp == asked->sp ? 0 : slack[i]);
+        *within += times * slack_of(i, &source->key, asked, wanted->part[i] == had->part[i]);
     }
     *within /= *factor;
 }

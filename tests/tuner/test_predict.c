@@ -102,6 +102,8 @@ static void test_nearest_bytes(void **state)
     assert_float_equal(out.times_us[0], 100 * 14.0 / 16, 1e-6);
     predict(2, 8, 2); /* its own row, whatever the number of ranks */
     assert_float_equal(out.times_us[0], 190, 1e-9);
+    assert_float_equal(within(), 0.08, 1e-9); /* but other groups are at work then */
+    predict(2, 2, 2);
     assert_float_equal(within(), 0, 1e-9);
 }
 

@@ -1,0 +1,119 @@
+"""scripts/gpu-scale on CPUs: it fills a folder, goes on where it was ended, and its tables say what was measured, predicted and missing."""
+
+import ctypes
+import fcntl
+import glob
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCRIPT = os.path.join(ROOT, "scripts", "gpu-scale")
+SPTUNE = sys.argv.pop(1)
+
+
+def set_apart():
+    """Into a network of our own, where that is allowed: the measuring lock is there, and no other sptune of the machine then waits for
+    this one, nor this one for it."""
+    new_net, set_flags, up = 0x40000000, 0x8914, 0x1
+    if ctypes.CDLL(None).unshare(new_net) == 0:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            fcntl.ioctl(s, set_flags, struct.pack("16sh14x", b"lo", up))
+
+
+def put(path, documents):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(d) + "\n" for d in documents)
+
+
+def timed(us, **more):
+    return {"times_us": [us] * 4, "median_us": us, **more}
+
+
+def row(us, key, **more):
+    return timed(us, key={"ranks": 8, "sp": 8, "heads": 32, **key}, outcome="ok", **more)
+
+
+class GpuScale(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def scale(self, *words, code=0):
+        """On one CPU: two ranks are then too many for rows to be judged by what else the machine does."""
+        command = [sys.executable, "-B", SCRIPT, "--out", self.folder, "--predicted", self.folder, "--sptune", SPTUNE, *words]
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def test_small_run(self):
+        words = ["--device", "cpu", "--small", "--only", "targets,layers,train,verify"]
+        self.scale(*words)
+        shown = self.scale("show").stdout
+        for expected in ("2 ranks, sp=2", "packed / direct", "layer us (exposed)", "train-sp2, 4 steps", "train --verify", "| not measured |"):
+            self.assertIn(expected, shown)
+        os.remove(self.path("targets.jsonl"))
+        again = self.scale(*words)
+        self.assertIn("bench exchange", again.stderr)
+        self.assertNotIn("bench layer", again.stderr)  # its file is there
+        for name in glob.glob(self.path("*.json*")):
+            with open(name, encoding="utf-8") as file:
+                self.assertNotIn(self.folder, file.read())
+
+    def test_what_is_left(self):
+        told = self.scale("--device", "cpu", "--small", "--only", "targets,ceiling", "--budget", "18", "--sptune", "/nowhere/sptune", code=1)
+        self.assertIn("targets.jsonl: no time left of --budget 18", told.stderr)
+        self.assertIn("ceiling.jsonl: [Errno 2]", told.stderr)
+        self.assertIn("has no rows", told.stderr)
+
+    def test_eight(self):
+        """Numbers that were made up, so that the ratios are known."""
+        exchange = {"subject": "exchange", "op": "whole", "seq": 32768}
+        rows = [row(us, {**exchange, "exchange": name}) for name, us in (("push", 200), ("nccl", 260), ("nccl-ce", 250))]
+        put(self.path("targets.jsonl"), rows)
+        layer = {"subject": "layer", "seq": 32768, "exchange": "push", "attention": "cudnn", "chunks": 1}
+        ways = [row(us, {**layer, "direction": way}, conditions={"exposed_us": 100}) for way, us in (("fwd", 2000), ("bwd", 5000))]
+        put(self.path("layers-sp8.jsonl"), ways)
+        put(self.path("ceiling.jsonl.unfinished"), [row(1, {**exchange, "op": "one", "exchange": "push"}, bytes=64 << 20, effective_GBps=170, ceiling_GBps=200)])
+        theirs = [timed(us, row="layer", mode="gated", backend=b, direction="fwd+bwd", seq=32768) for b, us in (("flash", 9999), ("cudnn", 7280))]
+        put(self.path("peer.jsonl"), [timed(330, row="exchange", mode="gated", seq=32768), *theirs])
+        told = row(160, {**exchange, "exchange": "push"}, conditions={"predicted_within": 0.2})
+        with open(self.path("h200x8.json"), "w", encoding="utf-8") as file:
+            json.dump({"samples": [told]}, file)
+        shown = self.scale("show").stdout
+        for expected in (
+            "| exchange, S=32,768: PyTorch gated / push | 1.65 | [1.65..1.65] | >= 1.5 | met |",
+            "| exchange, S=32,768: nccl-ce / push | 1.25 | [1.25..1.25] | >= 1.15 | met |",
+            "push / peer copies of all pairs | 0.85 | [0.85..0.85] | >= 0.9 | missed |",
+            "PyTorch cudnn / push | 1.04 | [1.04..1.04] | >= 1.05 | missed |",
+            "gain, which is 1.07 | 0.57 | [0.57..0.57] | >= 0.8 | missed |",
+            "| 8 | exchange whole push | 32,768 | 160.0 | 200.0 | 1.25 | no, 20% |",
+            "0 of 1 within what was predicted",
+        ):
+            self.assertIn(expected, shown)
+
+    def test_predict(self):
+        measured = os.path.join(ROOT, "results", "measured", "h200x2")
+        for name in ("exchange.jsonl", "layer.jsonl"):
+            shutil.copy(os.path.join(measured, name), self.folder)
+        self.scale("predict", "--gpus", "0", code=1)  # 1: what tune would say needs GPUs
+        for ranks in (4, 8):
+            with open(self.path(f"h200x{ranks}.json"), encoding="utf-8") as file:
+                told = json.load(file)["samples"]
+            with open(os.path.join(ROOT, "results", "predicted", f"h200x{ranks}.json"), encoding="utf-8") as file:
+                kept = json.load(file)["samples"]
+            self.assertEqual([(r["key"], r["median_us"]) for r in told], [(r["key"], r["median_us"]) for r in kept])
+
+
+if __name__ == "__main__":
+    set_apart()
+    unittest.main()
