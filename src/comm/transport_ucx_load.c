@@ -1,4 +1,5 @@
-/* comm/transport_ucx_load.c -- load UCX once, with defaults that the user has not set. */
+/* comm/transport_ucx_load.c -- load UCX once, with defaults that the user has not set. Its modules are found by libucs, in the folder
+ * `ucx` beside itself. */
 #include "comm/transport_ucx.h"
 
 #include <dlfcn.h>
@@ -40,13 +41,13 @@ static void set_defaults(bool speaking)
         setenv("UCX_LOG_LEVEL", "fatal", 0);
 }
 
-static enum status resolve(void *library, struct ucx_api *api)
+static enum status resolve(void *library, const char *file, struct ucx_api *api)
 {
     void *symbol;
 #define UCX_RESOLVE(name)                                                                                              \
     symbol = dlsym(library, #name);                                                                                    \
     if (!symbol)                                                                                                       \
-        return HINT(FAIL(STATUS_ABSENT, "%s has no function %s", UCX_LIBRARY, #name), "install UCX %d.%d or newer",    \
+        return HINT(FAIL(STATUS_ABSENT, "%s has no function %s", file, #name), "install UCX %d.%d or newer",           \
                     UCP_API_MAJOR, UCP_API_MINOR);                                                                     \
     memcpy(&api->name, &symbol, sizeof symbol);
     UCX_FUNCTIONS(UCX_RESOLVE)
@@ -70,11 +71,15 @@ enum status ucx_load(bool speaking, const struct ucx_api **out)
     static struct ucx_api api;
     static bool loaded;
     if (!loaded) {
+        const char *file = getenv("SPTUNE_UCX");
+        if (file == NULL || file[0] == '\0')
+            file = UCX_LIBRARY;
         set_defaults(speaking);
-        void *library = dlopen(UCX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+        void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
         if (!library)
-            return HINT(FAIL(STATUS_ABSENT, "UCX cannot be loaded: %s", dlerror()), "install UCX (libucx0, ucx)");
-        TRY(resolve(library, &api));
+            return HINT(FAIL(STATUS_ABSENT, "UCX cannot be loaded: %s", dlerror()),
+                        "install UCX (libucx0, ucx), or set SPTUNE_UCX to the file of one");
+        TRY(resolve(library, file, &api));
         TRY(check_version(&api));
         loaded = true;
     }
