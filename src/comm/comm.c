@@ -33,6 +33,7 @@ static void destroy(struct comm *comm)
 {
     if (!comm)
         return;
+    comm_close(comm->beside); /* its ranks part by messages of this group */
     for (int kind = 0; kind < TRANSPORT_ROUTES; kind++)
         if (comm->route[kind] != NULL)
             comm->job->transport->routes->close(comm->route[kind]);
@@ -137,6 +138,50 @@ void comm_close(struct comm *comm)
     set_used(job, comm->context, false);
     destroy(comm);
     job_release(job);
+}
+
+/* ---- the same ranks, another transport ---- */
+
+static enum status open_beside(struct comm *group, struct comm **out)
+{
+    struct comm_job *job = calloc(1, sizeof *job);
+    struct comm *comm = NULL;
+    enum status status = job ? STATUS_OK : FAIL(STATUS_NOMEM, "out of memory for a transport");
+    if (job) {
+        *job = (struct comm_job){.boot = group->job->boot, .dev = group->job->dev, .transport = transport_find("ucx")};
+        status = create(job, group->size, &comm);
+    }
+    TRY_OUT(comm_agree(group, status, "open UCX"));
+    TRY_OUT(job->transport->open_group(group, &job->state));
+    comm->rank = group->rank;
+    comm->size = group->size;
+    memcpy(comm->ranks, group->ranks, (size_t)group->size * sizeof *comm->ranks);
+    join(comm, 0);
+    *out = comm;
+    return STATUS_OK;
+out:
+    destroy(comm);
+    free(job);
+    return status;
+}
+
+struct verdict comm_beside_verdict(const struct comm *group)
+{
+    return group->job->beside;
+}
+
+enum status comm_beside(struct comm *group, struct comm **out)
+{
+    struct verdict *verdict = &group->job->beside;
+    enum status status = group->beside != NULL || !verdict_ok(verdict) ? STATUS_OK : open_beside(group, &group->beside);
+    if (status == STATUS_ABSENT || status == STATUS_UNSUPPORTED)
+        *verdict = verdict_no(RULE_EXCHANGE_CANNOT, "%s", status_last()->what);
+    if (!verdict_ok(verdict))
+        return FAIL(STATUS_UNSUPPORTED, "%s", verdict->why);
+    TRY(status);
+    group->beside->after_us = group->after_us;
+    *out = group->beside;
+    return STATUS_OK;
 }
 
 /* ---- splitting ---- */

@@ -30,6 +30,7 @@ struct comm_job { /* shared by all groups of a job */
     void *state;
     int groups;
     unsigned char used[GROUP_CONTEXTS / 8]; /* contexts of the groups that this rank is in */
+    struct verdict beside;                  /* of comm_beside, no once it was tried in vain */
 };
 
 struct comm {
@@ -44,6 +45,7 @@ struct comm {
     struct transport_xfer *sends, *recvs; /* room for one of each per rank */
     const void **sources;                 /* room for one per rank */
     void *route[TRANSPORT_ROUTES];        /* the transport's, NULL until route_open */
+    struct comm *beside;                  /* NULL until comm_beside */
 };
 
 static inline struct transport_xfer group_xfer(const struct comm *comm, enum group_op op, int rank, const void *data,

@@ -59,11 +59,15 @@ struct transport_routes {
     enum status (*alltoall)(void *route, const void *const *send, void *const *recv, size_t bytes, struct dev_queue *queue);
 };
 
+struct comm; /* comm/comm.h */
 struct transport {
     const char *name; /* "ucx" */
     /* Collective over the bootstrap. `prefer` narrows the transports of the library ("shm", "tcp"; UCX also "posix", "sysv",
      * "cma"), NULL lets it choose. */
     enum status (*open)(struct boot *boot, struct dev *dev, const char *prefer, void **state);
+    /* May be NULL. The same for a group of a job whose data another transport carries: collective over the group, as is close. Peers are
+     * ranks of the job there too. */
+    enum status (*open_group)(struct comm *group, void **state);
     void (*close)(void *state); /* collective in the good case, safe alone after a failure; accepts NULL */
     /* What really carries data, for the row: "ucx posix shm", "ucx tcp". Borrowed. */
     const char *(*in_use)(void *state);

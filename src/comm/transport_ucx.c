@@ -11,11 +11,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "comm/comm.h"
 #include "comm/nap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CUDA_TLS ",cuda_copy,cuda_ipc"
 
 enum { PROBE_BYTES = 256 * 1024, PROBE_TAG = 0xffffff, CLOSE_US = 2 * 1000 * 1000 };
 
@@ -74,11 +77,6 @@ static enum status check_prefer(const char *prefer)
 
 /* ---- context, worker, addresses ---- */
 
-static enum status agree(const struct ucx *ucx, enum status status)
-{
-    return boot_agree(ucx->boot, status, clock_deadline(BOOT_DEADLINE_US));
-}
-
 static enum status explain(const struct ucx *ucx, ucs_status_t code, const char *what)
 {
     if (code == UCS_OK)
@@ -87,10 +85,18 @@ static enum status explain(const struct ucx *ucx, ucs_status_t code, const char 
                 ucx->api->ucs_status_string(code));
 }
 
+static bool on_gpus(const struct ucx *ucx)
+{
+    return dev_kind_of(ucx->dev) == DEV_CUDA;
+}
+
 static enum status configure(struct ucx *ucx, const struct candidate *candidate, ucp_config_t *config)
 {
+    char tls[64];
+    bool listed = candidate->tls && candidate->tls[0] != '^';
+    text_print(tls, sizeof tls, "%s%s", candidate->tls ? candidate->tls : "", listed && on_gpus(ucx) ? CUDA_TLS : "");
     if (candidate->tls)
-        TRY(explain(ucx, ucx->api->ucp_config_modify(config, "TLS", candidate->tls), "setting UCX_TLS"));
+        TRY(explain(ucx, ucx->api->ucp_config_modify(config, "TLS", tls), "setting UCX_TLS"));
     if (candidate->devices && !getenv("UCX_NET_DEVICES"))
         TRY(explain(ucx, ucx->api->ucp_config_modify(config, "NET_DEVICES", candidate->devices),
                     "setting UCX_NET_DEVICES"));
@@ -103,7 +109,7 @@ static enum status open_context(struct ucx *ucx, const struct candidate *candida
     const ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME,
         .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA,
-        .estimated_num_eps = (size_t)ucx->size,
+        .estimated_num_eps = (size_t)ucx->nmembers,
         .name = "sptune",
     };
     TRY(explain(ucx, ucx->api->ucp_config_read(NULL, NULL, &config), "reading the configuration"));
@@ -120,7 +126,8 @@ static enum status open_worker(struct ucx *ucx, const struct candidate *candidat
     TRY(open_context(ucx, candidate));
     const ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* a queue beside exchanges on its own thread, never at the same time */
+        .thread_mode =
+            UCS_THREAD_MODE_SERIALIZED, /* a queue beside exchanges on its own thread, never at the same time */
     };
     return explain(ucx, ucx->api->ucp_worker_create(ucx->context, &params, &ucx->worker), "creating a worker");
 }
@@ -133,27 +140,29 @@ static enum status exchange_addresses(struct ucx *ucx)
     size_t bytes = 0;
     enum status status =
         explain(ucx, ucx->api->ucp_worker_get_address(ucx->worker, &mine, &bytes), "reading an address");
-    enum status sent = boot_allgatherv(ucx->boot, mine, mine ? bytes : 0, &ucx->addresses, ucx->address_bytes,
-                                       clock_deadline(BOOT_DEADLINE_US));
+    enum status sent = ucx_gather(ucx, mine, mine ? bytes : 0, &ucx->addresses, ucx->address);
     if (mine)
         ucx->api->ucp_worker_release_address(ucx->worker, mine);
     TRY(sent);
-    char *at = ucx->addresses;
-    for (int r = 0; r < ucx->size; r++) {
-        ucx->address[r] = at;
-        at += ucx->address_bytes[r];
-    }
-    return agree(ucx, status);
+    return ucx_agree(ucx, status);
 }
 
 /* ---- endpoints ---- */
+
+static int member_of(const struct ucx *ucx, int rank)
+{
+    int m = 0;
+    while (ucx->members[m] != rank)
+        m++;
+    return m;
+}
 
 enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out)
 {
     if (!ucx->ep[peer]) {
         const ucp_ep_params_t params = {
             .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-            .address = (const ucp_address_t *)ucx->address[peer],
+            .address = (const ucp_address_t *)ucx->address[member_of(ucx, peer)],
             .err_mode = UCP_ERR_HANDLING_MODE_NONE,
         };
         TRY(status_rank(explain(ucx, ucx->api->ucp_ep_create(ucx->worker, &params, &ucx->ep[peer]), "connecting"),
@@ -163,11 +172,11 @@ enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out)
     return STATUS_OK;
 }
 
-/* What really carries data, from the endpoint's own description: "ucx posix+cma shm", "ucx tcp". */
-static enum status name_in_use(struct ucx *ucx, int peer)
+/* What really carries data, from the endpoint's own description. */
+static enum status look_at_lanes(struct ucx *ucx, int peer)
 {
     ucp_ep_h ep;
-    char *info = NULL, names[40];
+    char *info = NULL;
     size_t bytes = 0;
     TRY(ucx_ep(ucx, peer, &ep));
     FILE *file = open_memstream(&info, &bytes);
@@ -175,9 +184,8 @@ static enum status name_in_use(struct ucx *ucx, int peer)
         return FAIL(STATUS_NOMEM, "out of memory for the name of a transport");
     ucx->api->ucp_ep_print_info(ep, file);
     fclose(file);
-    ucx->shm = ucx_lanes(info, names, sizeof names);
+    ucx->way.shm = ucx_lanes(info, ucx->lanes, sizeof ucx->lanes);
     free(info);
-    text_print(ucx->in_use, sizeof ucx->in_use, "ucx %s%s", names[0] ? names : "unknown", ucx->shm ? " shm" : "");
     return STATUS_OK;
 }
 
@@ -190,7 +198,8 @@ static unsigned char probe_byte(int from, size_t i)
 
 static enum status exchange_probe(struct ucx *ucx, unsigned char *host, void *out, void *in)
 {
-    int to = (ucx->rank + 1) % ucx->size, from = (ucx->rank + ucx->size - 1) % ucx->size;
+    int to = ucx->members[(ucx->place + 1) % ucx->nmembers];
+    int from = ucx->members[(ucx->place + ucx->nmembers - 1) % ucx->nmembers];
     for (size_t i = 0; i < PROBE_BYTES; i++)
         host[i] = probe_byte(ucx->rank, i);
     TRY(dev_copy(ucx->queue, out, host, PROBE_BYTES));
@@ -207,7 +216,7 @@ static enum status exchange_probe(struct ucx *ucx, unsigned char *host, void *ou
         if (host[i] != probe_byte(from, i))
             return status_rank(FAIL(STATUS_MACHINE, "UCX delivered wrong data from rank %d at byte %zu", from, i),
                                from);
-    return name_in_use(ucx, to);
+    return look_at_lanes(ucx, to);
 }
 
 static enum status probe(struct ucx *ucx)
@@ -252,9 +261,7 @@ static bool finish(struct ucx *ucx, ucs_status_ptr_t request)
 static bool disconnect(struct ucx *ucx)
 {
     const ucp_request_param_t plain = {0};
-    int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
-    if (!finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &plain)) ||
-        boot_barrier(ucx->boot, deadline_ns) != STATUS_OK)
+    if (!finish(ucx, ucx->api->ucp_worker_flush_nbx(ucx->worker, &plain)) || ucx_meet(ucx) != STATUS_OK)
         return false;
     bool closed = true;
     for (int r = 0; r < ucx->size; r++) {
@@ -262,7 +269,7 @@ static bool disconnect(struct ucx *ucx)
             closed = finish(ucx, ucx->api->ucp_ep_close_nbx(ucx->ep[r], &plain)) && closed;
         ucx->ep[r] = NULL;
     }
-    return boot_barrier(ucx->boot, deadline_ns) == STATUS_OK && closed;
+    return ucx_meet(ucx) == STATUS_OK && closed;
 }
 
 /* What a failure leaves behind is not for UCX to clean up: it asserts that nothing is under way. It stays until the
@@ -319,9 +326,9 @@ static void take_down(struct ucx *ucx, bool clean)
 
 static enum status try_candidate(struct ucx *ucx, const struct candidate *candidate)
 {
-    TRY(agree(ucx, open_worker(ucx, candidate)));
+    TRY(ucx_agree(ucx, open_worker(ucx, candidate)));
     TRY(exchange_addresses(ucx));
-    return agree(ucx, probe(ucx));
+    return ucx_agree(ucx, probe(ucx));
 }
 
 /* Only a `prefer` can leave nothing to try. */
@@ -354,30 +361,55 @@ static enum status connect_any(struct ucx *ucx, const struct ucx_paths *paths, c
 }
 
 /* Ranks of several hosts have neighbours of both kinds. */
-static enum status agree_on_shm(struct ucx *ucx)
+static enum status agree_on_way(struct ucx *ucx)
 {
-    const char mine = ucx->shm;
-    char *all = NULL;
-    TRY(agree(ucx, mem_alloc((size_t)ucx->size, "kinds of connections", (void **)&all)));
-    enum status status = boot_allgather(ucx->boot, &mine, 1, all, clock_deadline(BOOT_DEADLINE_US));
-    for (int r = 0; status == STATUS_OK && r < ucx->size; r++)
-        ucx->shm = ucx->shm && all[r];
+    const struct ucx_way mine = ucx->way;
+    struct ucx_way *all = NULL;
+    TRY(ucx_agree(ucx, mem_alloc((size_t)ucx->nmembers * sizeof *all, "kinds of connections", (void **)&all)));
+    enum status status = ucx_share(ucx, &mine, sizeof mine, all);
+    for (int m = 0; status == STATUS_OK && m < ucx->nmembers; m++) {
+        ucx->way.shm = ucx->way.shm && all[m].shm;
+        ucx->way.direct = ucx->way.direct && all[m].direct;
+    }
     free(all);
     return status;
 }
 
-static enum status open_job(struct ucx *ucx, const char *prefer)
+static enum status find_way(struct ucx *ucx)
+{
+    if (on_gpus(ucx) && ucx->way.one_host) {
+        TRY(ucx_cuda_reaches(ucx, &ucx->way.direct));
+        ucx->way.direct = ucx->way.direct && ucx_lanes_have(ucx->lanes, "cuda_ipc");
+    }
+    TRY(agree_on_way(ucx));
+    ucx_name(dev_kind_of(ucx->dev), &ucx->way, ucx->lanes, ucx->in_use, sizeof ucx->in_use);
+    return STATUS_OK;
+}
+
+/* GPUs have a transport of their own, and groups of their ranks this one beside it. */
+static enum status check_device(const struct ucx *ucx)
+{
+    if (!on_gpus(ucx))
+        return STATUS_OK;
+    return ucx->group != NULL
+               ? ucx_check_cuda(ucx->api)
+               : FAIL(STATUS_USAGE, "UCX carries no job between GPUs, but what groups of its ranks exchange");
+}
+
+static enum status open_members(struct ucx *ucx, const char *prefer)
 {
     struct ucx_paths paths;
-    TRY(agree(ucx, check_prefer(prefer)));
-    if (ucx->size == 1) {
+    TRY(ucx_agree(ucx, check_prefer(prefer)));
+    if (ucx->nmembers == 1) {
         text_print(ucx->in_use, sizeof ucx->in_use, "local copy");
         return STATUS_OK;
     }
-    TRY(agree(ucx, ucx_load(ucx->rank == 0, &ucx->api)));
-    TRY(ucx_probe(ucx->boot, &paths));
+    TRY(ucx_agree(ucx, ucx_load(ucx->rank == 0, &ucx->api)));
+    TRY(ucx_agree(ucx, check_device(ucx)));
+    TRY(ucx_probe(ucx, &paths));
+    ucx->way.one_host = paths.one_host;
     TRY(connect_any(ucx, &paths, prefer));
-    return agree_on_shm(ucx);
+    return find_way(ucx);
 }
 
 static void ucx_progress(void *state)
@@ -398,28 +430,34 @@ static void ucx_close(void *state)
     take_down(ucx, clean);
     dev_queue_destroy(ucx->queue);
     free(ucx->address);
-    free(ucx->address_bytes);
+    free(ucx->members);
     free(ucx->ep);
     free(ucx->slots);
     free(ucx);
     status_restore(&kept);
 }
 
-static enum status create(struct boot *boot, struct dev *dev, struct ucx **out)
+/* group NULL: all of the job */
+static enum status create(struct boot *boot, struct dev *dev, struct comm *group, struct ucx **out)
 {
     struct ucx *ucx = calloc(1, sizeof *ucx);
     if (!ucx)
         return FAIL(STATUS_NOMEM, "out of memory for the UCX transport");
     ucx->boot = boot;
     ucx->dev = dev;
+    ucx->group = group;
     ucx->rank = boot_rank(boot);
     ucx->size = boot_size(boot);
+    ucx->nmembers = group ? comm_size(group) : ucx->size;
+    ucx->place = group ? comm_rank(group) : ucx->rank;
     ucx->ep = calloc((size_t)ucx->size, sizeof(ucp_ep_h));
-    ucx->address = calloc((size_t)ucx->size, sizeof(char *));
-    ucx->address_bytes = calloc((size_t)ucx->size, sizeof(size_t));
+    ucx->address = calloc((size_t)ucx->nmembers, sizeof(char *));
+    ucx->members = calloc((size_t)ucx->nmembers, sizeof(int));
     enum status status = STATUS_OK;
-    if (!ucx->ep || !ucx->address || !ucx->address_bytes)
+    if (!ucx->ep || !ucx->address || !ucx->members)
         status = FAIL(STATUS_NOMEM, "out of memory for %d ranks", ucx->size);
+    for (int m = 0; status == STATUS_OK && m < ucx->nmembers; m++)
+        ucx->members[m] = group ? comm_job_rank(group, m) : m;
     if (status == STATUS_OK)
         status = dev_queue_create(dev, &ucx->queue);
     if (status == STATUS_OK)
@@ -428,12 +466,11 @@ static enum status create(struct boot *boot, struct dev *dev, struct ucx **out)
     return status;
 }
 
-static enum status ucx_open(struct boot *boot, struct dev *dev, const char *prefer, void **state)
+/* `status`: what all say of their create */
+static enum status open_created(struct ucx *ucx, enum status status, const char *prefer, void **state)
 {
-    struct ucx *ucx = NULL;
-    enum status status = boot_agree(boot, create(boot, dev, &ucx), clock_deadline(BOOT_DEADLINE_US));
     if (status == STATUS_OK)
-        status = open_job(ucx, prefer);
+        status = open_members(ucx, prefer);
     if (status != STATUS_OK) {
         if (ucx)
             ucx->broken = true; /* ranks may have come unequally far: take down alone */
@@ -442,6 +479,20 @@ static enum status ucx_open(struct boot *boot, struct dev *dev, const char *pref
     }
     *state = ucx;
     return STATUS_OK;
+}
+
+static enum status ucx_open(struct boot *boot, struct dev *dev, const char *prefer, void **state)
+{
+    struct ucx *ucx = NULL;
+    enum status status = boot_agree(boot, create(boot, dev, NULL, &ucx), clock_deadline(BOOT_DEADLINE_US));
+    return open_created(ucx, status, prefer, state);
+}
+
+static enum status ucx_open_group(struct comm *group, void **state)
+{
+    struct ucx *ucx = NULL;
+    enum status status = comm_agree(group, create(comm_boot(group), comm_dev(group), group, &ucx), "open UCX");
+    return open_created(ucx, status, NULL, state);
 }
 
 static const char *ucx_in_use(void *state)
@@ -463,6 +514,7 @@ static const char *ucx_version(void)
 const struct transport transport_ucx = {
     .name = "ucx",
     .open = ucx_open,
+    .open_group = ucx_open_group,
     .close = ucx_close,
     .in_use = ucx_in_use,
     .version = ucx_version,

@@ -23,6 +23,7 @@ extern const struct transport transport_ucx;
     X(ucp_config_release)                                                                                              \
     X(ucp_init_version)                                                                                                \
     X(ucp_cleanup)                                                                                                     \
+    X(ucp_context_query)                                                                                               \
     X(ucp_worker_create)                                                                                               \
     X(ucp_worker_destroy)                                                                                              \
     X(ucp_worker_get_address)                                                                                          \
@@ -65,7 +66,15 @@ struct ucx_paths {
     bool cma;         /* process_vm_readv between ranks */
     char why[160];    /* the first thing that does not, "" when all do */
 };
-enum status ucx_probe(struct boot *boot, struct ucx_paths *out); /* collective */
+struct ucx;
+enum status ucx_probe(const struct ucx *ucx, struct ucx_paths *out); /* collective */
+
+/* What carries data, as far as names and windows go by it. */
+struct ucx_way {
+    bool one_host;
+    bool shm;    /* every lane of every rank that looked is shared memory */
+    bool direct; /* of GPUs: every member's memory is copied to every other's by cuda_ipc */
+};
 
 /* One message of a batch under way. */
 struct ucx_slot {
@@ -82,23 +91,33 @@ struct ucx { /* the state of an open transport */
     struct boot *boot;
     struct dev *dev;
     struct dev_queue *queue; /* for copies when the caller has none */
-    int rank, size;
-    bool one_host;
+    int rank, size;          /* of the job, by whose ranks messages and everything below but `members` go */
+    struct comm *group;      /* opened by these ranks of a job of another transport; NULL: by all of the job */
+    int *members, nmembers;  /* who opened it: ranks of the job */
+    int place;               /* of this rank among them */
     ucp_context_h context;
     ucp_worker_h worker;
-    char **address; /* of each rank's worker, into `addresses` */
-    size_t *address_bytes;
+    char **address; /* of each member's worker, into `addresses` */
     char *addresses;
     ucp_ep_h *ep; /* created at first use */
     struct ucx_slot *slots;
     size_t slots_cap;
     int pending;
     int memories; /* windows' memory and mappings not given back */
-    bool broken; /* messages are left over from a failure: nothing can match any more */
+    bool broken;  /* messages are left over from a failure: nothing can match any more */
     struct status_message why;
     char in_use[64];
-    bool shm; /* every lane of every rank that looked is shared memory; the same on all ranks */
+    char lanes[64];     /* of the endpoint that was looked at */
+    struct ucx_way way; /* the same on all ranks */
 };
+
+/* The members together: transport_ucx_members.c. All collective. */
+enum status ucx_agree(const struct ucx *ucx, enum status mine);
+/* `bytes` of each, the same number, in the order of members; at most GROUP_SLOT_BYTES in a group. */
+enum status ucx_share(const struct ucx *ucx, const void *mine, size_t bytes, void *all);
+/* Of any size each; *all is malloc'ed, rows[m] that of member m in it. */
+enum status ucx_gather(const struct ucx *ucx, const void *mine, size_t bytes, char **all, char **rows);
+enum status ucx_meet(const struct ucx *ucx);
 
 enum status ucx_ep(struct ucx *ucx, int peer, ucp_ep_h *out);
 enum status ucx_batch(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
@@ -109,6 +128,14 @@ enum status ucx_memory_create(void *state, size_t bytes, const char *what, void 
 void ucx_memory_destroy(void *state, void *memory);
 enum status ucx_memory_map(void *state, int peer, const struct transport_key *key, void **mapping, void **address);
 void ucx_memory_unmap(void *state, void *mapping);
+/* STATUS_UNSUPPORTED with what to do where this UCX moves no memory of GPUs here. */
+enum status ucx_check_cuda(const struct ucx_api *api);
+/* Collective, in a group: can all members map memory of all others' GPUs? */
+enum status ucx_cuda_reaches(const struct ucx *ucx, bool *out);
+/* What rows say: "ucx posix+cma shm", "ucx tcp"; of GPUs "ucx (cuda_ipc)", or "ucx (staged: cuda_copy+posix)" where data of some pass
+ * through the host; on several hosts all that there is, "ucx (tcp)". lanes: as ucx_lanes gives them. */
+void ucx_name(enum dev_kind kind, const struct ucx_way *way, const char *lanes, char *name, size_t size);
+bool ucx_lanes_have(const char *lanes, const char *name);
 /* The transports in a ucp_ep_print_info text, in order, joined by '+'. True when all of them are shared memory. */
 bool ucx_lanes(const char *info, char *names, size_t size);
 

@@ -30,13 +30,40 @@ static void lane_name(const char *lane, char *name, size_t size)
 }
 
 /* Is `name` one of the '+' separated words already there? */
-static bool listed(const char *names, const char *name)
+bool ucx_lanes_have(const char *names, const char *name)
 {
     size_t len = strlen(name);
     for (const char *at = strstr(names, name); at; at = strstr(at + 1, name))
         if ((at == names || at[-1] == '+') && (at[len] == '\0' || at[len] == '+'))
             return true;
     return false;
+}
+
+/* To and from the host by cuda_copy, which is no lane between processes, and on by any other. An endpoint has the lane of cuda_ipc also
+ * where UCX found that it cannot be used. */
+static void print_staged(const char *lanes, char *name, size_t size)
+{
+    text_print(name, size, "ucx (staged: cuda_copy");
+    for (size_t len; *lanes; lanes += len + (lanes[len] == '+')) {
+        size_t used = strlen(name);
+        len = strcspn(lanes, "+");
+        if (strncmp(lanes, "cuda_", 5) != 0)
+            text_print(name + used, size - used, "+%.*s", (int)len, lanes);
+    }
+    text_print(name + strlen(name), size - strlen(name), ")");
+}
+
+void ucx_name(enum dev_kind kind, const struct ucx_way *way, const char *lanes, char *name, size_t size)
+{
+    lanes = lanes[0] ? lanes : "unknown";
+    if (kind != DEV_CUDA)
+        text_print(name, size, "ucx %s%s", lanes, way->shm ? " shm" : "");
+    else if (way->direct)
+        text_print(name, size, "ucx (cuda_ipc)");
+    else if (way->one_host)
+        print_staged(lanes, name, size);
+    else
+        text_print(name, size, "ucx (%s)", lanes);
 }
 
 bool ucx_lanes(const char *info, char *names, size_t size)
@@ -46,7 +73,7 @@ bool ucx_lanes(const char *info, char *names, size_t size)
     for (const char *lane = strstr(info, "lane["); lane; lane = strstr(lane + 1, "lane[")) {
         char name[24];
         lane_name(lane, name, sizeof name);
-        if (!name[0] || listed(names, name))
+        if (!name[0] || ucx_lanes_have(names, name))
             continue;
         shared = shared && is_shared_memory(name);
         size_t used = strlen(names);

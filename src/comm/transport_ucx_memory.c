@@ -52,9 +52,9 @@ struct verdict ucx_memory_verdict(void *state, size_t bytes, int ranks)
     if (dev_kind_of(ucx->dev) != DEV_CPU)
         return verdict_no(RULE_EXCHANGE_CANNOT, "memory of %s is not mapped through UCX",
                           dev_kind_name(dev_kind_of(ucx->dev)));
-    if (ucx->size == 1)
+    if (ucx->nmembers == 1)
         return VERDICT_YES;
-    if (!ucx->shm)
+    if (!ucx->way.shm)
         return verdict_no(RULE_EXCHANGE_CANNOT, "ranks reach each other by %s, not by shared memory", ucx->in_use);
     return bytes > 0 ? room_verdict(ucx, bytes, ranks) : VERDICT_YES;
 }

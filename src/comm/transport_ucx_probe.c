@@ -6,6 +6,7 @@
  */
 #include "base/clock.h"
 #include "base/text.h"
+#include "comm/comm_group.h"
 #include "comm/transport_ucx.h"
 
 #include <errno.h>
@@ -122,19 +123,20 @@ static bool read_cma(const struct offer *from)
     return process_vm_readv(from->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof seen && seen == from->secret;
 }
 
-static struct found look(const struct offer *offers, int rank, int size)
+static struct found look(const struct ucx *ucx, const struct offer *offers)
 {
-    const struct offer *from = &offers[(rank + size - 1) % size];
+    const int place = (ucx->place + ucx->nmembers - 1) % ucx->nmembers, rank = ucx->members[place];
+    const struct offer *from = &offers[place];
     struct found found = {.posix = read_posix(from), .sysv = read_sysv(from)};
-    bool same_host = strcmp(from->boot_id, offers[rank].boot_id) == 0;
+    bool same_host = strcmp(from->boot_id, offers[ucx->place].boot_id) == 0;
     found.cma = same_host && read_cma(from);
     if (found.posix || !same_host)
         return found;
     if (from->fd < 0)
-        text_print(found.why, sizeof found.why, "%s (rank %d)", from->why, (rank + size - 1) % size);
+        text_print(found.why, sizeof found.why, "%s (rank %d)", from->why, rank);
     else
-        text_print(found.why, sizeof found.why, "rank %d cannot map /proc/%d/fd/%d of rank %d", rank, from->pid,
-                   from->fd, (rank + size - 1) % size);
+        text_print(found.why, sizeof found.why, "rank %d cannot map /proc/%d/fd/%d of rank %d", ucx->rank, from->pid,
+                   from->fd, rank);
     return found;
 }
 
@@ -156,21 +158,23 @@ static struct ucx_paths join(const struct offer *offers, const struct found *fou
     return paths;
 }
 
-static enum status exchange(struct boot *boot, const struct offer *mine, struct offer *offers, struct found *found,
+_Static_assert(sizeof(struct offer) <= GROUP_SLOT_BYTES && sizeof(struct found) <= GROUP_SLOT_BYTES,
+               "they can be shared");
+
+static enum status exchange(const struct ucx *ucx, const struct offer *mine, struct offer *offers, struct found *found,
                             struct ucx_paths *out)
 {
-    int rank = boot_rank(boot), size = boot_size(boot);
-    TRY(boot_allgather(boot, mine, sizeof *mine, offers, clock_deadline(BOOT_DEADLINE_US)));
-    struct found here = look(offers, rank, size);
+    TRY(ucx_share(ucx, mine, sizeof *mine, offers));
+    struct found here = look(ucx, offers);
     /* Also the moment until which every offer has to stand. */
-    TRY(boot_allgather(boot, &here, sizeof here, found, clock_deadline(BOOT_DEADLINE_US)));
-    *out = join(offers, found, size);
+    TRY(ucx_share(ucx, &here, sizeof here, found));
+    *out = join(offers, found, ucx->nmembers);
     return STATUS_OK;
 }
 
-enum status ucx_probe(struct boot *boot, struct ucx_paths *out)
+enum status ucx_probe(const struct ucx *ucx, struct ucx_paths *out)
 {
-    size_t size = (size_t)boot_size(boot);
+    size_t size = (size_t)ucx->nmembers;
     struct offer mine = {.pid = (int32_t)getpid(), .fd = -1, .shmid = -1};
     if (getrandom(&mine.secret, sizeof mine.secret, 0) != (ssize_t)sizeof mine.secret)
         mine.secret = (uint64_t)clock_ns();
@@ -186,9 +190,9 @@ enum status ucx_probe(struct boot *boot, struct ucx_paths *out)
     enum status status = STATUS_OK;
     if (!offers || !found)
         status = FAIL(STATUS_NOMEM, "out of memory for %zu ranks", size);
-    status = boot_agree(boot, status, clock_deadline(BOOT_DEADLINE_US));
+    status = ucx_agree(ucx, status);
     if (status == STATUS_OK)
-        status = exchange(boot, &mine, offers, found, out);
+        status = exchange(ucx, &mine, offers, found, out);
     free(offers);
     free(found);
     if (sysv)

@@ -47,6 +47,110 @@ static void test_lanes(void **state)
     assert_int_equal(strlen(small), 7);
 }
 
+static void test_names_of_ways(void **state)
+{
+    static const struct {
+        enum dev_kind kind;
+        struct ucx_way way;
+        const char *lanes, *name;
+    } cases[] = {
+        {DEV_CPU, {.one_host = true, .shm = true}, "posix+cma", "ucx posix+cma shm"},
+        {DEV_CPU, {.one_host = true}, "tcp", "ucx tcp"},
+        {DEV_CPU, {.one_host = true}, "", "ucx unknown"},
+        {DEV_CUDA, {.one_host = true, .direct = true}, "posix+cuda_ipc+cuda_copy", "ucx (cuda_ipc)"},
+        {DEV_CUDA, {.one_host = true}, "posix+cuda_ipc", "ucx (staged: cuda_copy+posix)"},
+        {DEV_CUDA, {.one_host = true}, "cuda_copy+tcp+sysv", "ucx (staged: cuda_copy+tcp+sysv)"},
+        {DEV_CUDA, {.one_host = false}, "tcp", "ucx (tcp)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char name[64];
+        ucx_name(cases[i].kind, &cases[i].way, cases[i].lanes, name, sizeof name);
+        assert_string_equal(name, cases[i].name);
+    }
+    char small[16];
+    ucx_name(DEV_CUDA, &cases[4].way, cases[4].lanes, small, sizeof small); /* cut, never overrun */
+    assert_int_equal(strlen(small), 15);
+}
+
+/* ---- a UCX that moves memory of GPUs, and others ---- */
+
+static uint64_t fake_types;
+static ucs_status_t fake_opens;
+
+static ucs_status_t fake_config_read(const char *prefix, const char *file, ucp_config_t **out)
+{
+    (void)prefix;
+    (void)file;
+    *out = NULL;
+    return UCS_OK;
+}
+
+static void fake_config_release(ucp_config_t *config)
+{
+    (void)config;
+}
+
+static ucs_status_t fake_init(unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config,
+                              ucp_context_h *out)
+{
+    (void)major;
+    (void)minor;
+    (void)params;
+    (void)config;
+    *out = NULL;
+    return fake_opens;
+}
+
+static void fake_cleanup(ucp_context_h context)
+{
+    (void)context;
+}
+
+static ucs_status_t fake_query(ucp_context_h context, ucp_context_attr_t *attr)
+{
+    (void)context;
+    attr->memory_types = attr->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES ? fake_types : 0;
+    return UCS_OK;
+}
+
+static const char *fake_version(void)
+{
+    return "1.99.0";
+}
+
+static const char *fake_text(ucs_status_t code)
+{
+    (void)code;
+    return "No such device";
+}
+
+static void test_gpu_memory(void **state)
+{
+    const struct ucx_api api = {.ucp_config_read = fake_config_read,
+                                .ucp_config_release = fake_config_release,
+                                .ucp_init_version = fake_init,
+                                .ucp_cleanup = fake_cleanup,
+                                .ucp_context_query = fake_query,
+                                .ucp_get_version_string = fake_version,
+                                .ucs_status_string = fake_text};
+    (void)state;
+    unsetenv("UCX_TLS");
+    fake_types = UINT64_C(1) << UCS_MEMORY_TYPE_HOST;
+    assert_int_equal(ucx_check_cuda(&api), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(status_last()->what, "UCX 1.99.0 has no CUDA modules"));
+    assert_non_null(strstr(status_last()->what, "SPTUNE_UCX"));
+    setenv("UCX_TLS", "posix,self", 1);
+    assert_int_equal(ucx_check_cuda(&api), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(status_last()->what, "UCX_TLS=posix,self"));
+    unsetenv("UCX_TLS");
+    fake_types |= UINT64_C(1) << UCS_MEMORY_TYPE_CUDA;
+    assert_int_equal(ucx_check_cuda(&api), STATUS_OK);
+    fake_opens = UCS_ERR_NO_DEVICE;
+    assert_int_equal(ucx_check_cuda(&api), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(status_last()->what, "No such device"));
+}
+
 static void test_table(void **state)
 {
     (void)state;
@@ -521,6 +625,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_names_of_ways),
+        cmocka_unit_test(test_gpu_memory),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_alone),
