@@ -129,10 +129,11 @@ static const char warming[] = "warm-up", timing[] = "timed sample"; /* names of 
 static enum status sample_behind(struct run *run, struct row *row, const char *name, int loop, struct timed *out, enum status *failed)
 {
     bool told = name == warming && row->warmups > 0 && row->graph == NULL && row->subject->timed != NULL;
-    enum timing_how how = told              ? TIMING_GATED
+    enum timing_how gated = subject_host_driven(row->subject, row->c) ? TIMING_OPEN : TIMING_GATED;
+    enum timing_how how = told              ? gated
                           : name == warming ? TIMING_OPEN
                           : row->c->timing == BENCH_LOOP ? TIMING_HOST
-                                                         : TIMING_GATED;
+                                                         : gated;
     int64_t from = clock_ns();
     double us = 0;
     dev_queue_marks(row->subject->queue(row->state), told);

@@ -49,6 +49,8 @@ void row_check(const struct run *run, struct row *row)
     struct verdict verdict = row->subject->check(c, run->env);
     if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH && !run_behind(run))
         verdict = verdict_no(RULE_ABSENT, "timing graph replays a captured graph and needs a GPU; here there are stream and loop");
+    if (verdict_ok(&verdict) && c->timing == BENCH_GRAPH && subject_host_driven(row->subject, c))
+        verdict = verdict_no(RULE_EXCHANGE_CANNOT, "the host drives exchange %s, so no graph can hold it; stream and loop time it", c->plan.exchange);
     if (verdict_ok(&verdict) && run_behind(run) && row->subject->enqueue == NULL)
         verdict = verdict_no(RULE_ABSENT, "%s is not timed on %s in this build", c->subject, dev_kind_name(dev_kind_of(run->env->dev)));
     if (!verdict_ok(&verdict))

@@ -59,6 +59,12 @@ struct verdict subject_check_paths(const struct bench_case *c, const struct benc
     return exchange->supports(&shape, env->world);
 }
 
+bool subject_host_driven(const struct bench_subject *subject, const struct bench_case *c)
+{
+    const struct exchange *exchange = subject->layout_included && c->plan.sp > 1 ? exchange_find(c->plan.exchange) : NULL;
+    return exchange != NULL && exchange->host_driven;
+}
+
 struct verdict bench_exchange_verdict(const struct bench_env *env, const char *name, int64_t bytes)
 {
     const struct exchange *exchange = exchange_find(name);

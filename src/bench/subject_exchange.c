@@ -389,7 +389,8 @@ static const char *exchange_kernel(void *state)
 
 static const char *exchange_transport(void *state)
 {
-    return comm_transport(((struct subject *)state)->group.comm);
+    const struct subject *s = state;
+    return exchange_in_use(s->exchange, s->exchange_state, s->group.comm);
 }
 
 static void exchange_note(void *state, json_t *conditions)

@@ -371,7 +371,7 @@ static const char *layer_kernel(void *state)
 static const char *layer_transport(void *state)
 {
     struct subject *s = state;
-    return s->group.size > 1 ? comm_transport(s->group.comm) : "";
+    return s->group.size > 1 ? exec_in_use(s->execs[0]) : "";
 }
 
 static double layer_whole_us(void *state, double timed_us)

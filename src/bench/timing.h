@@ -19,7 +19,7 @@
 struct timing;
 
 enum timing_how {
-    TIMING_OPEN,  /* events, no gate: first launches, which may wait for the device */
+    TIMING_OPEN,  /* events, no gate: first launches, which may wait for the device, and work that its host drives */
     TIMING_GATED, /* events behind a gate */
     TIMING_HOST   /* the host's clock */
 };

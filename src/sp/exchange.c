@@ -12,6 +12,7 @@ extern const struct exchange exchange_nccl_separate;
 extern const struct exchange exchange_nccl_registered;
 extern const struct exchange exchange_nccl_window;
 extern const struct exchange exchange_nccl_ce;
+extern const struct exchange exchange_ucx;
 extern const struct exchange exchange_push;
 extern const struct exchange exchange_pull;
 extern const struct exchange exchange_ce;
@@ -27,6 +28,7 @@ const struct exchange *const exchanges[] = {
     &exchange_nccl_registered,
     &exchange_nccl_window,
     &exchange_nccl_ce,
+    &exchange_ucx,
     &exchange_push,
     &exchange_pull,
     &exchange_ce,
@@ -40,6 +42,11 @@ const struct exchange *exchange_find(const char *name)
         if (strcmp(exchanges[i]->name, name) == 0)
             return exchanges[i];
     return NULL;
+}
+
+const char *exchange_in_use(const struct exchange *exchange, const void *state, const struct comm *group)
+{
+    return exchange->in_use != NULL ? exchange->in_use(state) : comm_transport(group);
 }
 
 enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size)

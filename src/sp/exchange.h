@@ -53,6 +53,7 @@ struct exchange {
     int tensors_together; /* 1: tensors move one after another, each with its own all-to-all; 3: q, k, v in one */
     bool windows;         /* stores into, or fetches from, the memory of other ranks (comm/window.h) */
     bool stages;          /* holds two copies of the widest call beside alloc; see staging_bytes */
+    bool host_driven;     /* run waits for its queue, also where others only enqueue: no graph and no gate can hold it */
     const char *about;    /* one line for lists */
     struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */
     /* May be NULL: alloc needs room that a rank's memory does not tell of. Is there now, for `bytes` on each rank of the group? */
@@ -64,12 +65,16 @@ struct exchange {
     int64_t (*staging_bytes)(const void *state); /* what the exchange itself holds, beside alloc */
     enum status (*run)(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
                        struct dev_queue *queue); /* collective */
+    /* What carries data; NULL: the group's transport. Ask exchange_in_use. */
+    const char *(*in_use)(const void *state);
     /* Phases of the last run in microseconds: pack, transfer, unpack; 0 where a phase does not exist. */
     void (*phases)(void *state, double *pack_us, double *transfer_us, double *unpack_us);
 };
 
 extern const struct exchange *const exchanges[]; /* NULL-terminated */
 const struct exchange *exchange_find(const char *name);
+/* What carries the data of an exchange that was created for the group, as comm_transport says it. */
+const char *exchange_in_use(const struct exchange *exchange, const void *state, const struct comm *group);
 
 /* STATUS_USAGE unless 1 to EXCHANGE_TENSORS_MAX tensors with heads that `size` ranks can share are asked for. */
 enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size);

@@ -1,5 +1,5 @@
 /* sp/exchange_packed.c -- pack, all-to-all, unpack: q, k and v together (packed; on GPUs nccl, with staging that NCCL was told of
- * nccl-registered, nccl-window, nccl-ce), or one after another (packed-separate; nccl-separate).
+ * nccl-registered, nccl-window, nccl-ce; by messages of UCX ucx), or one after another (packed-separate; nccl-separate).
  *
  * packed moves all tensors of a call in one all-to-all. Staging holds, per peer, the tensors' blocks one after another:
  *
@@ -149,6 +149,19 @@ out:
 enum status packed_create(const struct exchange_shape *shape, struct comm *group, void **state)
 {
     return packed_create_over(shape, group, PACKED_PLAIN, state);
+}
+
+enum status packed_create_beside(const struct exchange_shape *shape, struct comm *group, void **state)
+{
+    struct comm *beside = group;
+    if (comm_size(group) > 1)
+        TRY(comm_beside(group, &beside));
+    return packed_create_over(shape, beside, PACKED_PLAIN, state);
+}
+
+const char *packed_in_use(const void *state)
+{
+    return comm_transport(((const struct packed *)state)->group);
 }
 
 enum status packed_alloc(void *state, size_t bytes, const char *what, void **out)

@@ -1,4 +1,4 @@
-/* sp/exchange_packed.h -- what rows of exchange_packed.c and exchange_nccl.c share. Not for others. */
+/* sp/exchange_packed.h -- what rows of exchange_packed.c, exchange_nccl.c and exchange_ucx.c share. Not for others. */
 #ifndef SPTUNE_SP_EXCHANGE_PACKED_H
 #define SPTUNE_SP_EXCHANGE_PACKED_H
 
@@ -12,6 +12,8 @@ struct verdict packed_can(enum dev_kind dev, const struct exchange_shape *shape,
 /* route: enum transport_route, or PACKED_PLAIN. */
 enum status packed_create_over(const struct exchange_shape *shape, struct comm *group, int route, void **state);
 enum status packed_create(const struct exchange_shape *shape, struct comm *group, void **state); /* plain */
+/* Plain, by the messages of UCX beside the group's transport (comm_beside). */
+enum status packed_create_beside(const struct exchange_shape *shape, struct comm *group, void **state);
 void packed_destroy(void *state);
 enum status packed_alloc(void *state, size_t bytes, const char *what, void **out);
 void packed_free(void *state, void *memory);
@@ -20,6 +22,7 @@ enum status packed_run(void *state, enum exchange_direction direction, const str
                        struct dev_queue *queue);
 enum status packed_run_separate(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors,
                                 int n, struct dev_queue *queue);
+const char *packed_in_use(const void *state);
 void packed_phases(void *state, double *pack_us, double *transfer_us, double *unpack_us);
 
 /* One row per device, way of sharing the all-to-alls, and route. */
@@ -27,7 +30,8 @@ void packed_phases(void *state, double *pack_us, double *transfer_us, double *un
     {                                                                                                                  \
         .name = name_, .dev = dev_, .tensors_together = together_, .stages = true, .about = about_,                    \
         .supports = supports_, .create = create_, .destroy = packed_destroy, .alloc = packed_alloc,                    \
-        .free = packed_free, .staging_bytes = packed_staging, .run = run_, .phases = packed_phases                     \
+        .free = packed_free, .staging_bytes = packed_staging, .run = run_, .in_use = packed_in_use,                    \
+        .phases = packed_phases                                                                                        \
     }
 
 #endif

@@ -133,6 +133,12 @@ enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *q
     return run(exec, backward, EXEC_ATTENTION, queue);
 }
 
+const char *exec_in_use(const struct exec *exec)
+{
+    return exec->exchange != NULL ? exchange_in_use(exec->exchange, exec->exchange_state, exec->head_group)
+                                  : comm_transport(exec->group);
+}
+
 const struct exec_times *exec_times(struct exec *exec)
 {
     double whole;

@@ -57,6 +57,7 @@ struct exec_middle { /* each [B][tokens of shard][local heads][D], contiguous */
     struct shard shard;        /* all tokens, or those of a place of the ring */
 };
 struct exec_middle exec_middle(const struct exec *exec);
+const char *exec_in_use(const struct exec *exec); /* what carries data of its exchange, or of its group where it has none */
 /* Bytes this exec allocated, staging of its exchange included, for the memory model's tests. */
 int64_t exec_bytes(const struct exec *exec);
 

@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "bench/check.h"
 #include "bench/subject.h"
+#include "sp/exchange.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -201,6 +202,22 @@ static void test_exchange_latent(void **state)
     assert_int_equal(sample.key.head_dim_v, 128);
 }
 
+/* What the host drives is not timed behind a gate; where nothing is exchanged there is nothing to drive. */
+static void test_host_driven(void **state)
+{
+    struct bench_case c;
+    (void)state;
+    bench_case_init(&c);
+    c.plan.sp = 2;
+    assert_false(subject_host_driven(&subject_exchange, &c));
+    snprintf(c.plan.exchange, sizeof c.plan.exchange, "ucx");
+    assert_int_equal(subject_host_driven(&subject_exchange, &c), exchange_find("ucx") != NULL);
+    assert_int_equal(subject_host_driven(&subject_layer, &c), exchange_find("ucx") != NULL);
+    assert_false(subject_host_driven(&subject_attention, &c));
+    c.plan.sp = 1;
+    assert_false(subject_host_driven(&subject_exchange, &c));
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -381,7 +398,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table), cmocka_unit_test(test_files_are_in_tables), cmocka_unit_test(test_link), cmocka_unit_test(test_collective_bytes), cmocka_unit_test(test_exchange_bytes),
-        cmocka_unit_test(test_exchange_latent), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_exchange_latent), cmocka_unit_test(test_host_driven), cmocka_unit_test(test_refusals), cmocka_unit_test(test_flops),
         cmocka_unit_test(test_heads_timed),   cmocka_unit_test(test_shapes_of_ranks),  cmocka_unit_test(test_docs_text),
         cmocka_unit_test(test_case_init),
     };

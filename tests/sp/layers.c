@@ -167,7 +167,7 @@ static int one_run(struct layer *tried, struct layer *oracle, enum exchange_dire
 static int every_run(struct layer *tried, struct layer *oracle)
 {
     int failed = 0;
-    bool graphs = tried->exchange->dev == DEV_CUDA;
+    bool graphs = tried->exchange->dev == DEV_CUDA && !tried->exchange->host_driven;
     for (int run = graphs ? 0 : 1; run < RUNS && !failed; run++) {
         failed = one_run(tried, oracle, EXCHANGE_TO_HEADS, run, graphs);
         failed = failed ? failed : one_run(tried, oracle, EXCHANGE_TO_SEQ, run, graphs);

@@ -1,5 +1,5 @@
 /* tests/sp/layers.h -- exchanges of small layers give the bits of exchange packed on the CPUs of the same ranks: there, back with copies of kv
- * heads summed, and on GPUs captured in a graph as well. All that is received into is poisoned before, gaps included.
+ * heads summed, and on GPUs captured in a graph as well where the host does not drive them. All that is received into is poisoned before, gaps included.
  */
 #ifndef SPTUNE_TESTS_SP_LAYERS_H
 #define SPTUNE_TESTS_SP_LAYERS_H
