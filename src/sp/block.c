@@ -39,6 +39,7 @@ struct block_kept {
     void *x2;               /* [rows][hidden] between attention and MLP */
     float *rstd, *rstd2;    /* [rows] */
     void *gate, *up;        /* [all][ffn] */
+    bool mlp;               /* are they made? */
     void *q, *k;            /* before their norms; NULL without */
     float *q_rstd, *k_rstd; /* [all * heads], [all * kv_heads] */
 };
@@ -457,13 +458,21 @@ static enum status attention_backward(struct block *block, const struct block_we
 
 /* ---- MLP ---- */
 
+/* Of the normalised rows, block->h. */
+static enum status gate_up(const struct block *block, const struct block_weights *weights,
+                           const struct block_kept *kept, struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    TRY(project(block, block->h, weights->of[BLOCK_GATE], s->ffn, s->hidden, kept->gate, queue));
+    return project(block, block->h, weights->of[BLOCK_UP], s->ffn, s->hidden, kept->up, queue);
+}
+
 static enum status mlp_forward(struct block *block, const struct block_weights *weights, struct block_kept *kept,
                                void *y, struct dev_queue *queue)
 {
     const struct block_shape *s = &block->shape;
     TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, queue));
-    TRY(project(block, block->h, weights->of[BLOCK_GATE], s->ffn, s->hidden, kept->gate, queue));
-    TRY(project(block, block->h, weights->of[BLOCK_UP], s->ffn, s->hidden, kept->up, queue));
+    TRY(gate_up(block, weights, kept, queue));
     TRY(nn_swiglu_forward(block->all * s->ffn, s->dtype, kept->gate, kept->up, block->act, queue));
     TRY(project_down(block, block->act, weights->of[BLOCK_DOWN], s->ffn, y, queue));
     return nn_add(block->rows * s->hidden, s->dtype, y, kept->x2, queue);
@@ -477,12 +486,14 @@ static enum status mlp_backward(struct block *block, const struct block_weights 
     const struct block_shape *s = &block->shape;
     int64_t n = block->all * s->ffn;
     const void *all;
+    TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, queue));
+    if (!kept->mlp)
+        TRY(gate_up(block, weights, kept, queue));
     TRY(gather_dy(block, dy, queue, &all));
     TRY(nn_swiglu_forward(n, s->dtype, kept->gate, kept->up, block->act, queue));
     TRY(to_weight(block, all, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
     TRY(to_rows(block, all, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->act, queue));
     TRY(nn_swiglu_backward(n, s->dtype, kept->gate, kept->up, block->act, kept->gate, kept->up, queue));
-    TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], block->rstd, queue));
     TRY(to_weight(block, kept->gate, block->h, s->ffn, s->hidden, grads->of[BLOCK_GATE], queue));
     TRY(to_weight(block, kept->up, block->h, s->ffn, s->hidden, grads->of[BLOCK_UP], queue));
     TRY(to_rows(block, kept->gate, weights->of[BLOCK_GATE], s->ffn, s->hidden, false, block->d_h, queue));
@@ -495,7 +506,8 @@ enum status block_forward(struct block *block, const struct block_weights *weigh
                           struct exec *exec, struct block_kept *kept, const void *x, void *y, struct dev_queue *queue)
 {
     TRY(RANGE("block attention", attention_forward(block, weights, rope, exec, kept, x, queue)));
-    return RANGE("block mlp", mlp_forward(block, weights, kept, y, queue));
+    kept->mlp = y != NULL;
+    return y != NULL ? RANGE("block mlp", mlp_forward(block, weights, kept, y, queue)) : STATUS_OK;
 }
 
 enum status block_backward(struct block *block, const struct block_weights *weights, const struct block_grads *grads,

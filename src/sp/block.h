@@ -16,7 +16,8 @@
  * tokens (norms) or heads (norms of q and k, kv heads that several ranks have): ranks with the same piece have to add theirs up.
  *
  * Backward needs what the forward of the same layer left: in `kept`, and in the exec. With one kept and one exec for all layers
- * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not.
+ * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not. The second time nobody
+ * reads y: with y NULL, on every rank of the group, it runs no further than x', and backward makes what it needs of the MLP.
  *
  *     TRY(block_create(&shape, &parallel, rows, dev, &block)); TRY(block_keep(block, &kept));
  *     TRY(block_forward(block, &weights, &rope, exec, kept, x, y, queue));
@@ -109,8 +110,8 @@ int64_t block_kept_bytes(const struct block_kept *kept);
 /* all [rows * block_ways] from each rank's mine [rows]. Collective over the group where rows are gathered. */
 enum status block_gather_positions(struct block *block, const int32_t *mine, int32_t *all, struct dev_queue *queue);
 
-/* positions [rows * block_ways] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y may not be x. exec's problem has `rows` tokens a
- * rank. */
+/* positions [rows * block_ways] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y is not x; NULL: as above. exec's problem
+ * has `rows` tokens a rank. */
 struct block_rope {
     const int32_t *positions;
     const float *inv_freq;

@@ -308,7 +308,7 @@ static enum status layer_backward(struct decoder *d, int layer, struct dev_queue
     struct block_rope rope = {d->all_positions, d->inv_freq};
     float *base;
     if (d->sets == 1)
-        TRY(layer_forward(d, layer, layer - 1, d->h, queue)); /* its output is known; what it keeps is what is wanted */
+        TRY(layer_forward(d, layer, layer - 1, NULL, queue)); /* its output is known; what it keeps is what is wanted */
     TRY(layer_weights(d, layer, layer - 1, &weights, queue));
     TRY(params_grads(d->params, 1 + layer, queue, &base));
     layout_layer(d->layout, layer, base, sizeof(float), (const void **)grads.of);

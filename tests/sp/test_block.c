@@ -191,8 +191,8 @@ static void run_close(struct run *run)
         free(all[i]);
 }
 
-/* dy becomes dx. */
-static enum status run_both_ways(struct run *run)
+/* dy becomes dx. again: layers run twice, the second time for backward alone. */
+static enum status run_both_ways(struct run *run, bool again)
 {
     struct dev_queue *queue = run->side->queue;
     struct block_weights weights;
@@ -204,6 +204,8 @@ static enum status run_both_ways(struct run *run)
     }
     TRY(block_gather_positions(run->block, run->mine, run->positions, queue));
     TRY(block_forward(run->block, &weights, &rope, run->exec, run->kept, run->x, run->y, queue));
+    if (again)
+        TRY(block_forward(run->block, &weights, &rope, run->exec, run->kept, run->x, NULL, queue));
     TRY(block_backward(run->block, &weights, &grads, &rope, run->exec, run->kept, run->x, run->dy, queue));
     return dev_sync(queue, INT64_MAX);
 }
@@ -265,6 +267,19 @@ static enum status grad_agrees(const struct run *run, const struct run *whole, e
     return status;
 }
 
+static bool same_bits(const struct run *a, const struct run *b)
+{
+    const struct block_shape piece = block_shape_cut(&a->scene->shape, block_ways(a->method, a->ranks));
+    size_t bytes = (size_t)(a->rows * piece.hidden * dtype_bytes(piece.dtype));
+    bool same = memcmp(a->y, b->y, bytes) == 0 && memcmp(a->dy, b->dy, bytes) == 0;
+    for (int t = 0; t < BLOCK_TENSORS; t++) {
+        int64_t rows, cols;
+        if (block_tensor_shape(&piece, (enum block_tensor)t, &rows, &cols))
+            same = memcmp(a->grad[t], b->grad[t], (size_t)(rows * cols) * sizeof(float)) == 0 && same;
+    }
+    return same;
+}
+
 static int compare(struct side *side, struct comm *group, const struct run *whole, enum plan_method method)
 {
     struct run run = {.scene = whole->scene,
@@ -273,8 +288,13 @@ static int compare(struct side *side, struct comm *group, const struct run *whol
                       .method = method,
                       .ranks = comm_size(group),
                       .rank = comm_rank(group)};
+    struct run again = run;
     RANK_TRY(run_open(&run));
-    RANK_TRY(run_both_ways(&run));
+    RANK_TRY(run_both_ways(&run, false));
+    RANK_TRY(run_open(&again));
+    RANK_TRY(run_both_ways(&again, true));
+    RANK_CHECK(same_bits(&run, &again));
+    run_close(&again);
     bool good = rows_agree(&run, "y", run.y, whole->y);
     good = rows_agree(&run, "dx", run.dy, whole->dy) && good;
     for (int t = 0; t < BLOCK_TENSORS; t++)
@@ -296,7 +316,7 @@ static int rank_scenes(const struct launch *launch, void *arg)
         struct run whole = {.scene = &scenes[s], .side = &side, .method = PLAN_METHOD_ULYSSES, .ranks = 1};
         RANK_TRY(comm_split(side.comm, launch->rank, 0, &whole.group));
         RANK_TRY(run_open(&whole));
-        RANK_TRY(run_both_ways(&whole));
+        RANK_TRY(run_both_ways(&whole, false));
         for (int ranks = 1; ranks <= launch->size && !failed; ranks *= 2)
             for (int m = 0; m < CHECK_COUNT(methods) && !failed; m++) {
                 struct comm *group = NULL;
