@@ -103,6 +103,20 @@ void dev_free(struct dev *dev, void *memory)
         dev->ops->free(dev, memory);
 }
 
+enum status dev_alloc_host(struct dev *dev, size_t bytes, const char *what, void **out)
+{
+    return dev->ops->alloc_host != NULL ? dev->ops->alloc_host(dev, bytes, what, out)
+                                        : dev_alloc(dev, bytes, what, out);
+}
+
+void dev_free_host(struct dev *dev, void *memory)
+{
+    if (dev && memory && dev->ops->free_host != NULL)
+        dev->ops->free_host(dev, memory);
+    else
+        dev_free(dev, memory);
+}
+
 enum status dev_queue_create(struct dev *dev, struct dev_queue **out)
 {
     TRY(dev->ops->queue_create(dev, out));

@@ -50,6 +50,10 @@ enum status dev_memory(struct dev *dev, int64_t *out_free_bytes, int64_t *out_to
 
 enum status dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out); /* MEM_ALIGN aligned, zeroed */
 void dev_free(struct dev *dev, void *memory);
+/* Memory of the host that a queue copies from and to while its caller goes on (page-locked), zeroed; kernels of the device reach it too,
+ * at the rate of the bus. */
+enum status dev_alloc_host(struct dev *dev, size_t bytes, const char *what, void **out);
+void dev_free_host(struct dev *dev, void *memory);
 
 enum status dev_queue_create(struct dev *dev, struct dev_queue **out);
 /* Where dev_can_overlap says so. One thread uses it. */

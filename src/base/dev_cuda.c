@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/dev_ops.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <ctype.h>
@@ -11,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -226,6 +228,31 @@ static void cuda_free(struct dev *dev, void *memory)
         cudaFree(memory);
 }
 
+/* Visible to every GPU at the same address. */
+static enum status cuda_alloc_host(struct dev *dev, size_t bytes, const char *what, void **out)
+{
+    void *memory = NULL;
+    (void)dev;
+    TRY(mem_enough(bytes, what));
+    cudaError_t error = cudaHostAlloc(&memory, bytes > 0 ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return HINT(FAIL(STATUS_NOMEM, "no page-locked host memory for %s (%zu bytes)", what, bytes),
+                    "more host memory for each rank, or a higher limit on locked memory (ulimit -l)");
+    }
+    TRY(dev_cuda_status(error, what));
+    memset(memory, 0, bytes);
+    *out = memory;
+    return STATUS_OK;
+}
+
+static void cuda_free_host(struct dev *dev, void *memory)
+{
+    (void)dev;
+    if (!dev_cuda_stuck())
+        cudaFreeHost(memory);
+}
+
 static enum status queue_with(int priority, struct dev_queue **out)
 {
     struct cuda_queue *queue = calloc(1, sizeof *queue);
@@ -414,6 +441,8 @@ const struct dev_ops dev_cuda = {
     .memory = cuda_memory,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .alloc_host = cuda_alloc_host,
+    .free_host = cuda_free_host,
     .queue_create = cuda_queue_create,
     .queue_create_beside = cuda_queue_create_beside,
     .can_overlap = cuda_can_overlap,

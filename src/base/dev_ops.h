@@ -41,6 +41,9 @@ struct dev_ops {
     enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);
     void (*free)(struct dev *dev, void *memory);
+    /* Both NULL: its memory is the host's. */
+    enum status (*alloc_host)(struct dev *dev, size_t bytes, const char *what, void **out);
+    void (*free_host)(struct dev *dev, void *memory);
     enum status (*queue_create)(struct dev *dev, struct dev_queue **out);
     enum status (*queue_create_beside)(struct dev *dev, struct dev_queue **out);
     bool (*can_overlap)(const struct dev *dev);

@@ -8,7 +8,7 @@
  */
 static const size_t asked_from_bytes = (size_t)64 << 20;
 
-static enum status enough(size_t bytes, const char *what)
+enum status mem_enough(size_t bytes, const char *what)
 {
     int64_t available;
     if (bytes < asked_from_bytes)
@@ -24,7 +24,7 @@ static enum status enough(size_t bytes, const char *what)
 
 enum status mem_alloc(size_t bytes, const char *what, void **out)
 {
-    TRY(enough(bytes, what));
+    TRY(mem_enough(bytes, what));
     size_t rounded = (bytes + MEM_ALIGN - 1) & ~(size_t)(MEM_ALIGN - 1);
     void *memory = rounded < bytes ? NULL : aligned_alloc(MEM_ALIGN, rounded ? rounded : MEM_ALIGN);
     if (!memory)
@@ -46,7 +46,7 @@ enum status mem_grow(void **array, size_t *cap, size_t need, size_t elem)
         count = need;
     if (elem == 0 || count > SIZE_MAX / 2 / elem)
         return FAIL(STATUS_NOMEM, "an array of %zu elements of %zu bytes is too large", need, elem);
-    TRY(enough(count * elem, "a growing array"));
+    TRY(mem_enough(count * elem, "a growing array"));
     memcpy(&old, array, sizeof old);
     grown = realloc(old, count * elem);
     if (!grown)

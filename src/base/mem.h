@@ -21,6 +21,8 @@ enum { MEM_ALIGN = 64 }; /* one cache line, one AVX-512 register */
 enum status mem_alloc(size_t bytes, const char *what, void **out);
 /* Grow an array of `elem` bytes to hold at least `need` elements; *cap and *array are updated. */
 enum status mem_grow(void **array, size_t *cap, size_t need, size_t elem);
+/* STATUS_NOMEM where `bytes` are more than the machine has left; small sizes are not asked for. */
+enum status mem_enough(size_t bytes, const char *what);
 /* a * b for non-negative values; STATUS_USAGE naming `what` beyond INT64_MAX. */
 enum status mem_mul(int64_t a, int64_t b, const char *what, int64_t *out);
 /* Bytes that can still be allocated here: min(cgroup v1 or v2 limit minus use, MemAvailable). */

@@ -62,7 +62,7 @@ static const char *refusal(const struct recommendation *rec, const struct recomm
     if (rec->request.problem.docs > 0)
         return "its documents are not those of the planned data";
     if (rec->request.dev == DEV_CPU && mem_available(&available) == STATUS_OK &&
-        c->memory.peak_bytes > available / ranks)
+        c->memory.peak_bytes + c->memory.host_bytes > available / ranks)
         return "its peak is more than a rank's share of the free memory here";
     return "";
 }

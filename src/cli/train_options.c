@@ -28,7 +28,8 @@ const struct opt train_options[] = {
     {"seq", 0, OPT_VALUE, "LIST", "tokens of a sequence; of several one is drawn for each step [256; of a model 4096]"},
     {"micro-batch", 0, OPT_VALUE, "B", "sequences of an sp group at a time [1; of toy 8]"},
     {"accumulate", 0, OPT_VALUE, "A", "micro-steps of an optimizer step [1]"},
-    {"checkpointing", 0, OPT_VALUE, "WORD", "none or full: layers run again in backward [full]"},
+    {"checkpointing", 0, OPT_VALUE, "WORD",
+     "none, full: layers run again in backward, or offload: and what goes between them waits in host memory [full]"},
     {"loss", 0, OPT_VALUE, "WORD", "plain, or tiled: a tile of logits at a time [tiled]"},
     {"exchange", 0, OPT_VALUE, "NAME",
      "`bench exchange --exchange list` names them [direct where it works, else packed; push]"},
@@ -171,7 +172,7 @@ static enum status plan_of_file(const char *path, struct plan *out)
 
 static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
 {
-    static const char *const checkpointing[] = {"none", "full"}, *const loss[] = {"plain", "tiled"};
+    static const char *const checkpointing[] = {"none", "full", "offload"}, *const loss[] = {"plain", "tiled"};
     const char *methods[PLAN_METHOD_COUNT];
     const struct opt_set *opts = &cli->opts;
     const char *file = opt_value(opts, "plan");
@@ -193,8 +194,8 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
     TRY(opt_count(opts, "ring", 1, 1 << 16, fallback, &ring));
     plan->ring = (int)ring;
     if (opt_given(opts, "checkpointing")) {
-        TRY(opt_word(opts, "checkpointing", checkpointing, 2, 1, &picked));
-        plan->checkpointing = picked == 0 ? PLAN_CHECKPOINTING_NONE : PLAN_CHECKPOINTING_FULL;
+        TRY(opt_word(opts, "checkpointing", checkpointing, 3, 1, &picked));
+        plan->checkpointing = (enum plan_checkpointing)picked;
     }
     if (opt_given(opts, "loss")) {
         TRY(opt_word(opts, "loss", loss, 2, 1, &picked));

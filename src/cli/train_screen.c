@@ -240,14 +240,17 @@ static void add_rate(struct text *out, const struct train_screen *screen)
 
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result)
 {
-    char memory[UNITS_BUF];
+    char memory[UNITS_BUF], host[UNITS_BUF] = "";
     struct text out = {0};
     double rate = screen->seconds > 0 ? (double)screen->tokens / screen->seconds : 0;
     if (result->steps == 0)
         return STATUS_OK;
-    text_add(&out, "%lld of %lld steps, %.0f tokens/s, %.0f per rank, %s on the largest rank, loss %.4f -> %.4f\n",
+    if (result->host_bytes > 0)
+        units_format_bytes((double)result->host_bytes, host);
+    text_add(&out, "%lld of %lld steps, %.0f tokens/s, %.0f per rank, %s%s%s on the largest rank, loss %.4f -> %.4f\n",
              (long long)result->steps, (long long)screen->steps, rate, rate / screen->ranks,
-             units_format_bytes((double)result->bytes, memory), screen->first_loss, result->last.loss);
+             units_format_bytes((double)result->bytes, memory), host[0] != '\0' ? " and of the host " : "", host,
+             screen->first_loss, result->last.loss);
     add_rate(&out, screen);
     if (screen->options->trainer.timed)
         text_add(&out, "exposed exchange  %.3g of the %.3g ms of the last step, on rank 0\n",

@@ -37,6 +37,7 @@ static json_t *to_json(const struct train_screen *screen, const struct run_optio
     json_object_set_new(document, "params", json_integer(o->model.params));
     json_object_set_new(document, "plan", json_string(plan_text(&o->plan, plan)));
     json_object_set_new(document, "memory_bytes", json_integer(result->bytes));
+    json_object_set_new(document, "host_memory_bytes", json_integer(result->host_bytes));
     if (options->verify)
         json_object_set_new(document, "verify",
                             json_pack("{s:f s:f s:f s:f s:f s:i s:f}", "loss", result->verdict.loss, "whole_loss",

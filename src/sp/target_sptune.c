@@ -23,8 +23,6 @@ static struct verdict native_check(const struct model *model, const struct probl
     (void)problem;
     if (plan->offload != PLAN_OFFLOAD_NONE)
         return verdict_no(RULE_TARGET_CANNOT, "the harness keeps optimizer and parameters on the device");
-    if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
-        return verdict_no(RULE_TARGET_CANNOT, "the harness keeps checkpoints on the device");
     return VERDICT_YES;
 }
 

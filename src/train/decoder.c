@@ -6,6 +6,7 @@
 #include "kernels/gemm.h"
 #include "kernels/nn.h"
 #include "sp/shard.h"
+#include "train/stash.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ struct decoder {
     float *inv_freq; /* [head_dim / 2] */
     bool timed;
     double exposed_us;
-    int64_t bytes; /* of what depends on the problem, execs beside */
+    struct stash *stash; /* x_0 to x_L, of the largest problem so far: locking its memory takes long */
+    int64_t bytes;       /* of what depends on the problem, execs beside */
     /* All below depend on the problem. */
     struct problem problem;
     bool bound;
@@ -34,7 +36,6 @@ struct decoder {
     struct exec **exec;
     struct block_kept **kept;
     struct block *block;
-    void **x;      /* [layers + 1]: [rows][hidden] */
     void *h, *dx;  /* [rows][hidden] */
     float *rstd;   /* [rows] */
     float *logits; /* [tile][vocab] */
@@ -112,8 +113,6 @@ static void unbind(struct decoder *decoder)
         dev_free(decoder->dev, decoder->narrow);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
         dev_free(decoder->dev, memory[i]);
-    for (int l = 0; decoder->x != NULL && l <= decoder->layout->model.layers; l++)
-        dev_free(decoder->dev, decoder->x[l]);
     for (int s = 0; s < decoder->sets; s++) {
         if (decoder->exec != NULL)
             exec_destroy(decoder->exec[s]);
@@ -121,7 +120,6 @@ static void unbind(struct decoder *decoder)
             block_kept_destroy(decoder->kept[s]);
     }
     block_destroy(decoder->block);
-    free(decoder->x);
     free(decoder->exec);
     free(decoder->kept);
     memset((char *)decoder + offsetof(struct decoder, bytes), 0, sizeof *decoder - offsetof(struct decoder, bytes));
@@ -132,6 +130,7 @@ void decoder_destroy(struct decoder *decoder)
     if (decoder == NULL)
         return;
     unbind(decoder);
+    stash_destroy(decoder->stash);
     dev_free(decoder->dev, decoder->inv_freq);
     free(decoder);
 }
@@ -183,13 +182,21 @@ static size_t scratch_bytes(const struct decoder *d)
     return bytes;
 }
 
+static enum status rows_fit(struct decoder *d, size_t bytes)
+{
+    if (d->stash != NULL && stash_x_bytes(d->stash) >= bytes)
+        return STATUS_OK;
+    stash_destroy(d->stash);
+    d->stash = NULL;
+    return stash_create(d->layout->model.layers, d->plan.checkpointing == PLAN_CHECKPOINTING_OFFLOAD, bytes, d->dev,
+                        &d->stash);
+}
+
 static enum status rows_alloc(struct decoder *d)
 {
     const struct model *m = &d->layout->model;
     int64_t wide = m->hidden * d->elem_bytes;
-    TRY(mem_alloc((size_t)(m->layers + 1) * sizeof *d->x, "activations", (void **)&d->x));
-    for (int l = 0; l <= m->layers; l++)
-        TRY(room(d, d->rows, wide, "activations between layers", &d->x[l]));
+    TRY(rows_fit(d, (size_t)(d->rows * wide)));
     TRY(room(d, d->rows, wide, "normalised rows", &d->h));
     TRY(room(d, d->rows, wide, "gradients of activations", &d->dx));
     TRY(room(d, d->rows, 4, "statistics of the norm", &d->rstd));
@@ -257,10 +264,16 @@ double decoder_exposed_us(struct decoder *decoder)
 
 int64_t decoder_bytes(const struct decoder *decoder)
 {
-    int64_t bytes = decoder->bytes + (decoder->block != NULL ? block_bytes(decoder->block) : 0);
+    int64_t bytes = decoder->bytes + (decoder->block != NULL ? block_bytes(decoder->block) : 0) +
+                    (decoder->stash != NULL ? stash_bytes(decoder->stash) : 0);
     for (int s = 0; decoder->bound && s < decoder->sets; s++)
         bytes += exec_bytes(decoder->exec[s]) + block_kept_bytes(decoder->kept[s]);
     return bytes;
+}
+
+int64_t decoder_host_bytes(const struct decoder *decoder)
+{
+    return decoder->stash != NULL ? stash_host_bytes(decoder->stash) : 0;
 }
 
 /* ---- layers ---- */
@@ -290,14 +303,22 @@ static enum status layer_time(struct decoder *d, int layer, struct dev_queue *qu
     return STATUS_OK;
 }
 
-static enum status layer_forward(struct decoder *d, int layer, int next, void *y, struct dev_queue *queue)
+/* y: NULL where only backward is to come. */
+static enum status layer_run(struct decoder *d, int layer, int next, const void *x, void *y, struct dev_queue *queue)
 {
     struct block_weights weights;
     struct block_rope rope = {d->all_positions, d->inv_freq};
     TRY(layer_weights(d, layer, next, &weights, queue));
-    TRY(block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], d->x[layer], y,
-                      queue));
+    TRY(block_forward(d->block, &weights, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], x, y, queue));
     return layer_time(d, layer, queue);
+}
+
+static enum status layer_forward(struct decoder *d, int layer, struct dev_queue *queue)
+{
+    const void *x;
+    void *y;
+    TRY(stash_forward(d->stash, layer, queue, &x, &y));
+    return layer_run(d, layer, layer + 1, x, y, queue);
 }
 
 /* dx: of the layer's output, then of its input. */
@@ -306,14 +327,16 @@ static enum status layer_backward(struct decoder *d, int layer, struct dev_queue
     struct block_weights weights;
     struct block_grads grads;
     struct block_rope rope = {d->all_positions, d->inv_freq};
+    const void *x;
     float *base;
+    TRY(stash_backward(d->stash, layer, queue, &x));
     if (d->sets == 1)
-        TRY(layer_forward(d, layer, layer - 1, NULL, queue)); /* its output is known; what it keeps is what is wanted */
+        TRY(layer_run(d, layer, layer - 1, x, NULL, queue)); /* its output is known; what it keeps is what is wanted */
     TRY(layer_weights(d, layer, layer - 1, &weights, queue));
     TRY(params_grads(d->params, 1 + layer, queue, &base));
     layout_layer(d->layout, layer, base, sizeof(float), (const void **)grads.of);
-    TRY(block_backward(d->block, &weights, &grads, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)],
-                       d->x[layer], d->dx, queue));
+    TRY(block_backward(d->block, &weights, &grads, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], x,
+                       d->dx, queue));
     TRY(layer_time(d, layer, queue));
     return params_reduce(d->params, 1 + layer, queue);
 }
@@ -346,7 +369,7 @@ static enum status head_run(struct decoder *d, float scale, bool backward, struc
     const struct layout *layout = d->layout;
     const struct model *m = &layout->model;
     int last = layout->units - 1, unit = layout_head_unit(layout);
-    const void *x = d->x[m->layers], *norm, *head;
+    const void *x = stash_at(d->stash, m->layers), *norm, *head;
     float *norm_grads = NULL, *head_grads = NULL;
     TRY(params_weights(d->params, last, queue, &norm));
     TRY(params_weights(d->params, unit, queue, &head));
@@ -380,7 +403,8 @@ static enum status embed(struct decoder *d, bool backward, struct dev_queue *que
     if (!backward) {
         TRY(params_weights(d->params, 0, queue, &table));
         TRY(params_prefetch(d->params, 1, queue));
-        return nn_embed_forward(d->rows, m->hidden, d->layout->block.dtype, d->ids, table, d->x[0], queue);
+        return nn_embed_forward(d->rows, m->hidden, d->layout->block.dtype, d->ids, table, stash_first(d->stash),
+                                queue);
     }
     TRY(params_grads(d->params, 0, queue, &grads));
     TRY(nn_embed_backward(d->rows, m->vocab, m->hidden, d->layout->block.dtype, d->ids, d->dx, grads, queue));
@@ -406,7 +430,7 @@ enum status decoder_run(struct decoder *d, const struct problem *problem, const 
     TRY(block_gather_positions(d->block, d->positions, d->all_positions, queue));
     TRY(embed(d, false, queue));
     for (int l = 0; l < layers; l++)
-        TRY(RANGE_AT("layer forward", l, layer_forward(d, l, l + 1, d->x[l + 1], queue)));
+        TRY(RANGE_AT("layer forward", l, layer_forward(d, l, queue)));
     TRY(RANGE("head", head_run(d, scale, backward, queue)));
     for (int l = layers - 1; l >= 0 && backward; l--)
         TRY(RANGE_AT("layer backward", l, layer_backward(d, l, queue)));
@@ -446,7 +470,7 @@ enum status decoder_not_finite(struct decoder *d, struct dev_queue *queue, int *
     TRY_OUT(dev_alloc(d->dev, nn_sum_scratch(dev_kind_of(d->dev), n), "workspace of a sum", &scratch));
     for (int l = 0; l <= m->layers && found < 0; l++) {
         double host;
-        TRY_OUT(nn_convert(n, d->layout->block.dtype, d->x[l], DTYPE_FP32, wide, queue));
+        TRY_OUT(nn_convert(n, d->layout->block.dtype, stash_at(d->stash, l), DTYPE_FP32, wide, queue));
         TRY_OUT(nn_sum(n, wide, false, sum, scratch, queue));
         TRY_OUT(dev_copy(queue, &host, sum, sizeof host));
         TRY_OUT(dev_sync(queue, INT64_MAX));

@@ -3,7 +3,7 @@
  *   x_0 = embedding[ids]   x_{l+1} = block_l(x_l)   logits = norm(x_L) head^T   loss = sum over labels of cross-entropy
  *
  * Rows are B * S/P tokens in the order of the plan's shards (train/data.h). Checkpointing full keeps x_l alone and runs each layer again
- * in backward; none keeps what blocks and attention need, an exec per layer. Logits are made of a tile of rows at a time.
+ * in backward; offload keeps them in host memory (train/stash.h); none keeps what blocks and attention need, an exec per layer. Logits are made of a tile of rows at a time.
  * Gradients go into the params of the same job, unit by unit, each reduced once it is complete. Collective over the job.
  */
 #ifndef SPTUNE_TRAIN_DECODER_H
@@ -31,11 +31,12 @@ enum status decoder_run(struct decoder *decoder, const struct problem *problem, 
 /* After a run without backward: the logits of one of this rank's rows, [vocab] in host memory; row < 0: another rank's, nothing is
  * written. Collective. */
 enum status decoder_logits(struct decoder *decoder, int64_t row, struct dev_queue *queue, float *out);
-/* After any run: the first of x_0 to x_L (0: the embedding, l: what layer l - 1 gives) that is not finite on this rank; -1: all are. */
+/* After a run without backward: the first of x_0 to x_L (0: the embedding, l: what layer l - 1 gives) that is not finite on this rank; -1: all are. */
 enum status decoder_not_finite(struct decoder *decoder, struct dev_queue *queue, int *out);
 /* From now on every layer is waited for, and its exchanges are timed. */
 void decoder_time(struct decoder *decoder);
 double decoder_exposed_us(struct decoder *decoder); /* since it was last asked */
 int64_t decoder_bytes(const struct decoder *decoder);
+int64_t decoder_host_bytes(const struct decoder *decoder);
 
 #endif

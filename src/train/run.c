@@ -101,12 +101,14 @@ enum status run_train(const struct run_options *options, struct comm *world, str
     TRY(trainer_create(&options->trainer, world, dev, &trainer));
     enum status status =
         options->verify ? trainer_verify(trainer, &result.verdict) : step_all(trainer, options, world, sink, &result);
-    double bytes = (double)(result.bytes > 0 ? result.bytes : trainer_bytes(trainer));
+    double bytes[] = {(double)(result.bytes > 0 ? result.bytes : trainer_bytes(trainer)),
+                      (double)trainer_host_bytes(trainer)};
     text_print(result.worst_name, sizeof result.worst_name, "%s",
                trainer_tensor_name(trainer, result.verdict.worst_tensor));
     if (status == STATUS_OK)
-        status = comm_max(world, &bytes, 1);
-    result.bytes = (int64_t)bytes;
+        status = comm_max(world, bytes, 2);
+    result.bytes = (int64_t)bytes[0];
+    result.host_bytes = (int64_t)bytes[1];
     trainer_destroy(trainer);
     *out = result;
     return status;

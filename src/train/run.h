@@ -12,8 +12,8 @@ struct run_options {
     bool verify;        /* compare with the unsharded run, and nothing else */
     int64_t eval_every; /* steps; 0: never */
     int64_t eval_steps;
-    bool trains;        /* false: no step, but the sample */
-    int64_t sample;     /* tokens drawn from the model in the end; 0: none */
+    bool trains;    /* false: no step, but the sample */
+    int64_t sample; /* tokens drawn from the model in the end; 0: none */
     double temperature;
     int64_t save_every; /* steps; the last is saved too; 0: only that one, where the trainer has a directory */
 };
@@ -32,8 +32,8 @@ struct run_result {
     struct trainer_verdict verdict; /* of verify */
     char worst_name[64];            /* of its worst tensor */
     struct trainer_report last;
-    int64_t steps; /* done */
-    int64_t bytes; /* of parameters, states and activations, the largest of any rank */
+    int64_t steps;             /* done */
+    int64_t bytes, host_bytes; /* of parameters, states and activations, the largest of any rank: trainer_bytes */
 };
 
 enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,

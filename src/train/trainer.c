@@ -147,8 +147,8 @@ void trainer_destroy(struct trainer *t)
 
 const char *trainer_cannot(const struct plan *plan)
 {
-    if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD || plan->offload != PLAN_OFFLOAD_NONE)
-        return "this trainer does not offload";
+    if (plan->offload != PLAN_OFFLOAD_NONE)
+        return "this trainer keeps weights and optimizer on the device";
     if (plan->loss == PLAN_LOSS_FUSED || plan->mlp == PLAN_MLP_TILED)
         return "this trainer has no fused loss and no tiled MLP";
     return plan->tp > 1 ? "this trainer has no tensor parallelism beside sp" : "";
@@ -184,6 +184,11 @@ const char *trainer_tensor_name(const struct trainer *t, int tensor)
 int64_t trainer_bytes(const struct trainer *t)
 {
     return params_bytes(t->params) + decoder_bytes(t->decoder);
+}
+
+int64_t trainer_host_bytes(const struct trainer *t)
+{
+    return decoder_host_bytes(t->decoder);
 }
 
 double trainer_lr(const struct trainer_options *o, int64_t steps, int64_t step)

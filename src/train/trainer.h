@@ -45,7 +45,7 @@ struct trainer_options {
 struct trainer_report {
     int64_t step; /* from 0 */
     double loss, grad_norm, lr, seconds;
-    double exposed_us; /* of exchanges that nothing hid, this rank's; 0 unless timed */
+    double exposed_us;     /* of exchanges that nothing hid, this rank's; 0 unless timed */
     int64_t tokens, valid; /* of the step, over the job: padding not counted; labels that count */
 };
 
@@ -58,14 +58,16 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
 void trainer_destroy(struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
 int64_t trainer_data_steps(const struct trainer *trainer); /* that the data have, in all epochs */
-int64_t trainer_first(const struct trainer *trainer); /* where a resumed run goes on, else 0 */
+int64_t trainer_first(const struct trainer *trainer);      /* where a resumed run goes on, else 0 */
 /* A checkpoint of the state before `step`, in options.save. Collective; what was there stays until it is whole. */
 enum status trainer_save(struct trainer *trainer, int64_t step);
 double trainer_lr(const struct trainer_options *options, int64_t steps, int64_t step);
 enum status trainer_step(struct trainer *trainer, int64_t step, struct trainer_report *out);
 /* The loss of a step's rows, without gradients. */
 enum status trainer_evaluate(struct trainer *trainer, int64_t step, double *loss);
-int64_t trainer_bytes(const struct trainer *trainer); /* of parameters, states and activations on this rank */
+/* Of parameters, states and activations on this rank: device memory, and the host memory that plans with offload take beside it. */
+int64_t trainer_bytes(const struct trainer *trainer);
+int64_t trainer_host_bytes(const struct trainer *trainer);
 
 /* n tokens that the model goes on with after the first *prompt tokens of the data, drawn at `temperature` (0: the likeliest) by the seed.
  * *out: [*prompt + n], owned by the caller, the same on every rank. */

@@ -193,7 +193,7 @@ static void attention_alone(const struct trainer *t, enum dtype dtype, struct pl
     }
 }
 
-/* With one rank nothing is exchanged, but a plan names an exchange of its device. */
+/* With one rank nothing is exchanged, but a plan names an exchange of its device. What saves memory on the way is not taken. */
 static void plan_alone(const struct trainer *t, enum dtype dtype, struct plan *plan)
 {
     *plan = t->options.plan;
@@ -203,6 +203,8 @@ static void plan_alone(const struct trainer *t, enum dtype dtype, struct plan *p
     plan->zero_stage = 0;
     plan->chunks = 1;
     plan->order_n = 0;
+    if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
+        plan->checkpointing = PLAN_CHECKPOINTING_FULL;
     for (int e = 0; exchanges[e] != NULL && exchange_find(plan->exchange) == NULL; e++)
         if (exchanges[e]->dev == dev_kind_of(t->dev))
             text_print(plan->exchange, sizeof plan->exchange, "%s", exchanges[e]->name);

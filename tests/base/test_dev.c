@@ -29,7 +29,7 @@ static void memory_moves_through_a_queue(void **state)
     (void)state;
     struct dev *dev = NULL;
     struct dev_queue *queue = NULL;
-    unsigned char *a = NULL, *b = NULL;
+    unsigned char *a = NULL, *b = NULL, *host = NULL;
     int64_t free_bytes = 0, total_bytes = 0;
     CHECK_OK(dev_open(DEV_CPU, 0, &dev));
     assert_int_equal(dev_kind_of(dev), DEV_CPU);
@@ -48,6 +48,13 @@ static void memory_moves_through_a_queue(void **state)
     assert_int_equal(b[998], 0x5a);
     assert_int_equal(b[999], 0);
     CHECK_FAILS(STATUS_NOMEM, "huge thing", dev_alloc(dev, SIZE_MAX / 2, "huge thing", (void **)&b));
+    CHECK_FAILS(STATUS_NOMEM, "huge thing", dev_alloc_host(dev, SIZE_MAX / 2, "huge thing", (void **)&host));
+    CHECK_OK(dev_alloc_host(dev, 1000, "of the host", (void **)&host));
+    assert_int_equal(host[999], 0);
+    CHECK_OK(dev_copy(queue, host, a, 1000));
+    CHECK_OK(dev_sync(queue, INT64_MAX));
+    assert_memory_equal(host, a, 1000);
+    dev_free_host(dev, host);
     dev_free(dev, a);
     dev_free(dev, b);
     dev_queue_destroy(queue);
@@ -141,6 +148,7 @@ static void nothing_may_be_released(void **state)
     dev_event_destroy(NULL);
     dev_queue_destroy(NULL);
     dev_free(NULL, NULL);
+    dev_free_host(NULL, NULL);
     dev_close(NULL);
 }
 

@@ -35,6 +35,11 @@ static void test_screen(void **state)
     run_says(run.out, "3 of 3 steps");
     run_says(run.out, "GFLOP/s per rank");
     run_says_not(run.out, "exposed exchange");
+    run_says_not(run.out, "of the host");
+    run_free(&run);
+    run_do(&run, TINY "--steps 1 --checkpointing offload");
+    run_expect(&run, 0);
+    run_says(run.out, " and of the host 96 KiB on the largest rank");
     run_free(&run);
     run_do(&run, TINY "--steps 1 -v");
     run_expect(&run, 0);
@@ -52,6 +57,7 @@ static void test_json(void **state)
     json_t *document = run_json(&run, "train"), *rows = json_object_get(document, "steps");
     assert_int_equal(json_integer_value(json_object_get(document, "params")), 820352);
     assert_true(json_integer_value(json_object_get(document, "memory_bytes")) > 820352 * 4);
+    assert_int_equal(json_integer_value(json_object_get(document, "host_memory_bytes")), 0);
     assert_true(json_real_value(json_object_get(document, "tflops")) > 0);
     assert_true(json_real_value(json_object_get(document, "mfu")) > 0);
     assert_int_equal(json_array_size(rows), 3);
@@ -162,7 +168,7 @@ static void test_plan(void **state)
     put("plan.json", text, strlen(text));
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
     run_expect(&run, 2);
-    run_says(run.err, "this trainer does not offload");
+    run_says(run.err, "this trainer keeps weights and optimizer on the device");
     run_free(&run);
 }
 
@@ -394,6 +400,7 @@ static void test_not_finite(void **state)
     } bad[] = {
         {TINY "--from layer2.safetensors --save never", "step 1: the loss is nan, by what layer 2 of rank 0 gives"},
         {TINY "--sp 1 --accumulate 2 --from layer2.safetensors", "layer 2 of rank 0"},
+        {TINY "--sp 1 --checkpointing offload --from layer2.safetensors", "by what layer 2 of rank 0 gives"},
         {TINY "--from steeper.safetensors", "step 1: the loss is finite, the gradient of layer"},
         {TINY "--sp 2 --method split_gather --from layer2.safetensors", "by what layer 2 of rank 0 gives"},
         {TINY "--verify --from steeper.safetensors", "step 1: the loss is finite, the gradient of layer"},

@@ -1,0 +1,147 @@
+/* tests/train/test_savers.c -- what saves memory changes no number: losses and norms of steps with and without it, to the bit where the
+ * same is computed in the same order. */
+#include "base/check.h"
+
+#include "comm/ranks.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char deep[] = /* enough layers that every buffer is used again */
+    "{\"model_type\":\"qwen3\",\"num_hidden_layers\":5,\"hidden_size\":16,\"num_attention_heads\":2,"
+    "\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":24,\"vocab_size\":256}";
+
+enum { STEPS = 3, HIDDEN = 16, LAYERS = 5 };
+
+static char path[] = "/tmp/sptune-test-XXXXXX";
+
+static void file_make(void)
+{
+    int fd = mkstemp(path);
+    char text[4000];
+    assert_true(fd >= 0);
+    for (int i = 0; i < (int)sizeof text; i++)
+        text[i] = (char)(i % 5 == 0 && i / 5 % 3 == 0 ? '\n' : 'a' + (i * i + i / 7) % 26);
+    assert_int_equal(write(fd, text, sizeof text), (ssize_t)sizeof text);
+    close(fd);
+}
+
+static struct trainer_options options_of(int sp, int shard, int zero, bool packed, enum dtype dtype)
+{
+    struct trainer_options o;
+    memset(&o, 0, sizeof o);
+    CHECK_OK(model_parse(deep, strlen(deep), "test", &o.model));
+    plan_default(&o.plan);
+    o.plan.sp = sp;
+    o.plan.dp_shard = shard;
+    o.plan.zero_stage = zero;
+    o.plan.accumulate = 2;
+    o.plan.micro_batch = packed ? 1 : 2;
+    o.plan.loss = PLAN_LOSS_TILED;
+    o.plan.checkpointing = PLAN_CHECKPOINTING_FULL;
+    o.dtype = dtype;
+    snprintf(o.data, sizeof o.data, "%s", path);
+    o.n_seqs = 2; /* steps of two lengths */
+    o.seqs[0] = 29;
+    o.seqs[1] = 44;
+    o.epochs = 10;
+    o.separator = (struct data_separator){.n = packed ? 1 : 0, .token = {'\n'}};
+    o.lr = o.min_lr = 1e-2;
+    o.clip = 1;
+    o.beta1 = 0.9;
+    o.beta2 = 0.95;
+    o.eps = 1e-8;
+    o.decay = 0.1;
+    o.seed = 3;
+    return o;
+}
+
+/* Of a run of a few steps. */
+struct run {
+    double loss[STEPS], norm[STEPS];
+    int64_t bytes, host_bytes;
+};
+
+static int steps_run(struct side *side, const struct trainer_options *o, struct run *out)
+{
+    struct trainer *trainer = NULL;
+    struct trainer_report report;
+    memset(out, 0, sizeof *out);
+    RANK_TRY(trainer_create(o, side->comm, side->dev, &trainer));
+    for (int64_t step = trainer_first(trainer); step < STEPS; step++) {
+        RANK_TRY(trainer_step(trainer, step, &report));
+        out->loss[step] = report.loss;
+        out->norm[step] = report.grad_norm;
+    }
+    out->bytes = trainer_bytes(trainer);
+    out->host_bytes = trainer_host_bytes(trainer);
+    trainer_destroy(trainer);
+    return 0;
+}
+
+static bool same(const struct run *a, const struct run *b, const struct plan *plan)
+{
+    char text[PLAN_TEXT];
+    bool good = a->loss[0] > 1 && a->norm[0] > 0 && memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
+                memcmp(a->norm, b->norm, sizeof a->norm) == 0;
+    for (int s = 0; s < STEPS && !good; s++)
+        fprintf(stderr, "%s, step %d: loss %.9g, without %.9g; norm %.9g, without %.9g\n", plan_text(plan, text), s + 1,
+                b->loss[s], a->loss[s], b->norm[s], a->norm[s]);
+    return good;
+}
+
+/* ---- checkpoints in host memory ---- */
+
+static int rank_checkpoints_offloaded(const struct launch *launch, void *arg)
+{
+    struct side side;
+    int failed = 0;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int way = 0; way < 16 && !failed; way++) { /* stages, dense or packed, copies beside or in turn */
+        int sp = way / 4 % 2 == 0 ? launch->size : 1;
+        bool packed = way / 8 != 0;
+        struct trainer_options o = options_of(sp, launch->size / sp, way % 4, packed, DTYPE_FP32);
+        struct run full, offloaded;
+        RANK_TRY(dev_threads_set(side.dev, way % 3 == 0 ? 1 : 2));
+        failed = steps_run(&side, &o, &full);
+        o.plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+        failed = failed ? failed : steps_run(&side, &o, &offloaded);
+        RANK_CHECK(failed || same(&full, &offloaded, &o.plan));
+        int64_t x = o.plan.micro_batch * 44 / sp * HIDDEN * 4; /* of the longest step */
+        RANK_CHECK(full.host_bytes == 0 && (offloaded.host_bytes == (LAYERS - 1) * x));
+        RANK_CHECK(full.bytes - offloaded.bytes == (LAYERS + 1 - 2) * x);
+    }
+    side_close(&side);
+    return failed;
+}
+
+static void offloaded_checkpoints_come_back(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_checkpoints_offloaded, NULL);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    file_make();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(offloaded_checkpoints_come_back),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
