@@ -31,6 +31,7 @@ const struct opt train_options[] = {
     {"checkpointing", 0, OPT_VALUE, "WORD",
      "none, full: layers run again in backward, or offload: and what goes between them waits in host memory [full]"},
     {"loss", 0, OPT_VALUE, "WORD", "plain, or tiled: a tile of logits at a time [tiled]"},
+    {"mlp", 0, OPT_VALUE, "WORD", "plain, or tiled: as many rows at a time as the model is wide [plain]"},
     {"exchange", 0, OPT_VALUE, "NAME",
      "`bench exchange --exchange list` names them [direct where it works, else packed; push]"},
     {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn]"},
@@ -172,7 +173,7 @@ static enum status plan_of_file(const char *path, struct plan *out)
 
 static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
 {
-    static const char *const checkpointing[] = {"none", "full", "offload"}, *const loss[] = {"plain", "tiled"};
+    static const char *const checkpointing[] = {"none", "full", "offload"}, *const tiles[] = {"plain", "tiled"};
     const char *methods[PLAN_METHOD_COUNT];
     const struct opt_set *opts = &cli->opts;
     const char *file = opt_value(opts, "plan");
@@ -198,12 +199,14 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
         plan->checkpointing = (enum plan_checkpointing)picked;
     }
     if (opt_given(opts, "loss")) {
-        TRY(opt_word(opts, "loss", loss, 2, 1, &picked));
+        TRY(opt_word(opts, "loss", tiles, 2, 1, &picked));
         plan->loss = picked == 0 ? PLAN_LOSS_PLAIN : PLAN_LOSS_TILED;
     }
+    TRY(opt_word(opts, "mlp", tiles, 2, (int)plan->mlp, &picked));
+    plan->mlp = (enum plan_mlp)picked;
     if (trainer_cannot(plan)[0] != '\0')
         return WHERE(HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
-                          "--checkpointing and --loss say otherwise; for the rest tune again without it"),
+                          "--checkpointing, --loss and --mlp say otherwise; for the rest tune again without it"),
                      "--plan %s", file);
     TRY(opt_count(opts, "zero", 0, 3, plan->zero_stage, &zero));
     TRY(opt_count(opts, "micro-batch", 1, 1 << 20, plan->micro_batch, &batch));

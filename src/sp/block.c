@@ -2,7 +2,8 @@
  *
  * What a forward keeps of each of R rows: x' (hidden), 1/rms of both norms, gate and up (2 ffn), q and k before their norms where there are
  * such. Under split_gather R is S/P for x' and the norms, S for the rest, of which a rank has 1/P of the columns. Normalised rows are made
- * again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept.
+ * again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept. With the MLP in tiles of rows nothing of it is kept, and
+ * of gate, up and their product there is a tile: backward makes those of a tile again in front of its gradients.
  *
  * FLOPs of a row: 2 * (weights of the block) forward, twice that backward; everything else but attention is passes over memory.
  */
@@ -22,14 +23,17 @@ struct block {
     int ways;
     struct comm *group;       /* that rows are gathered from; not used where ways is 1 */
     int64_t batch, rows, all; /* all = rows * ways: what meets weights and attention */
+    int64_t tile;             /* rows of the MLP at a time; all of them unless it is tiled */
+    bool tiled;
     struct dev *dev;
     int64_t bytes;
-    void *h;     /* [all][hidden] normalised rows */
-    void *part;  /* [rows][hidden] this rank's of them, then of their gradient; where ways is 1 that is `h` */
-    void *d_h;   /* [all][hidden] their gradient; before, dy of all ranks; in forward what is to be summed over them */
-    void *act;   /* [all][ffn] silu(gate) * up; in backward then its gradient */
-    float *rstd; /* [rows] of norms that nobody asks for again */
-    void *scratch; /* of products and norms, one after the other */
+    void *h;    /* [all][hidden] normalised rows */
+    void *part; /* [rows][hidden] this rank's of them, then of their gradient; where ways is 1 that is `h` */
+    void *d_h;  /* [all][hidden] their gradient; before, dy of all ranks; in forward what is to be summed over them */
+    void *act;  /* [tile][ffn] silu(gate) * up; in backward then its gradient */
+    void *gate, *up; /* [tile][ffn] of a tiled MLP */
+    float *rstd;     /* [rows] of norms that nobody asks for again */
+    void *scratch;   /* of products and norms, one after the other */
     size_t scratch_bytes;
 };
 
@@ -38,7 +42,7 @@ struct block_kept {
     int64_t bytes;
     void *x2;               /* [rows][hidden] between attention and MLP */
     float *rstd, *rstd2;    /* [rows] */
-    void *gate, *up;        /* [all][ffn] */
+    void *gate, *up;        /* [all][ffn]; NULL of a tiled MLP */
     bool mlp;               /* are they made? */
     void *q, *k;            /* before their norms; NULL without */
     float *q_rstd, *k_rstd; /* [all * heads], [all * kv_heads] */
@@ -173,13 +177,17 @@ static enum status scratch_alloc(struct block *block)
     if (block->ways > 1)
         TRY(room(block->dev, block->rows * s->hidden, elem, "this rank's rows", &block->bytes, &block->part));
     TRY(room(block->dev, block->all * s->hidden, elem, "their gradient", &block->bytes, &block->d_h));
-    TRY(room(block->dev, block->all * s->ffn, elem, "the MLP's activations", &block->bytes, &block->act));
+    TRY(room(block->dev, block->tile * s->ffn, elem, "the MLP's activations", &block->bytes, &block->act));
+    if (block->tiled) {
+        TRY(room(block->dev, block->tile * s->ffn, elem, "the MLP's gate", &block->bytes, &block->gate));
+        TRY(room(block->dev, block->tile * s->ffn, elem, "the MLP's up", &block->bytes, &block->up));
+    }
     TRY(room(block->dev, block->rows, 4, "statistics of norms", &block->bytes, &block->rstd));
     return room(block->dev, (int64_t)block->scratch_bytes, 1, "workspace of a block", &block->bytes, &block->scratch);
 }
 
 enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
-                         struct dev *dev, struct block **out)
+                         int64_t mlp_rows, struct dev *dev, struct block **out)
 {
     struct block *block = NULL;
     int ways = parallel->group != NULL ? block_ways(parallel->method, comm_size(parallel->group)) : 1;
@@ -193,6 +201,8 @@ enum status block_create(const struct block_shape *shape, const struct block_par
     block->batch = parallel->batch;
     block->rows = rows;
     block->all = rows * ways;
+    block->tiled = mlp_rows > 0;
+    block->tile = block->tiled && mlp_rows < block->all ? mlp_rows : block->all;
     block->dev = dev;
     enum status status = scratch_alloc(block);
     if (status != STATUS_OK) {
@@ -212,6 +222,8 @@ void block_destroy(struct block *block)
     dev_free(block->dev, block->h);
     dev_free(block->dev, block->d_h);
     dev_free(block->dev, block->act);
+    dev_free(block->dev, block->gate);
+    dev_free(block->dev, block->up);
     dev_free(block->dev, block->rstd);
     dev_free(block->dev, block->scratch);
     free(block);
@@ -224,8 +236,10 @@ static enum status kept_alloc(const struct block *block, struct block_kept *kept
     TRY(room(kept->dev, rows * s->hidden, elem, "rows between attention and MLP", &kept->bytes, &kept->x2));
     TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd));
     TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd2));
-    TRY(room(kept->dev, all * s->ffn, elem, "the MLP's gate", &kept->bytes, &kept->gate));
-    TRY(room(kept->dev, all * s->ffn, elem, "the MLP's up", &kept->bytes, &kept->up));
+    if (!block->tiled) {
+        TRY(room(kept->dev, all * s->ffn, elem, "the MLP's gate", &kept->bytes, &kept->gate));
+        TRY(room(kept->dev, all * s->ffn, elem, "the MLP's up", &kept->bytes, &kept->up));
+    }
     if (!s->qk_norm)
         return STATUS_OK;
     TRY(room(kept->dev, all * s->heads * s->head_dim, elem, "q before its norm", &kept->bytes, &kept->q));
@@ -308,7 +322,7 @@ static enum status normalise(const struct block *block, const void *x, const voi
 }
 
 /* dy of all ranks; lives until d_h is written. */
-static enum status gather_dy(const struct block *block, const void *dy, struct dev_queue *queue, const void **all)
+static enum status gather_dy(const struct block *block, void *dy, struct dev_queue *queue, void **all)
 {
     *all = block->ways > 1 ? block->d_h : dy;
     return gather(block, dy, block->shape.hidden * dtype_bytes(block->shape.dtype), block->d_h, queue);
@@ -324,29 +338,27 @@ static enum status normalise_back(const struct block *block, const void *x, cons
                             block->ways > 1 ? block->part : block->d_h, true, dx, grad, block->scratch, queue);
 }
 
-/* ---- products: y = x W^T, dx (+)= dy W, dW += dy^T x ---- */
+/* ---- products of some rows: y = x W^T, dx (+)= dy W, dW += dy^T x ---- */
 
-static enum status project(const struct block *block, const void *x, const void *weight, int64_t out, int64_t in,
-                           void *y, struct dev_queue *queue)
+static enum status project(const struct block *block, int64_t rows, const void *x, const void *weight, int64_t out,
+                           int64_t in, void *y, struct dev_queue *queue)
 {
     struct gemm_shape shape = {
-        .m = block->all, .n = out, .k = in, .dtype = block->shape.dtype, .trans_b = true, .narrow = true};
+        .m = rows, .n = out, .k = in, .dtype = block->shape.dtype, .trans_b = true, .narrow = true};
     return gemm_run(dev_kind_of(block->dev), &shape, x, weight, y, block->scratch, queue);
 }
 
-static enum status to_rows(const struct block *block, const void *dy, const void *weight, int64_t out, int64_t in,
-                           bool add, void *dx, struct dev_queue *queue)
+static enum status to_rows(const struct block *block, int64_t rows, const void *dy, const void *weight, int64_t out,
+                           int64_t in, bool add, void *dx, struct dev_queue *queue)
 {
-    struct gemm_shape shape = {
-        .m = block->all, .n = in, .k = out, .dtype = block->shape.dtype, .add = add, .narrow = true};
+    struct gemm_shape shape = {.m = rows, .n = in, .k = out, .dtype = block->shape.dtype, .add = add, .narrow = true};
     return gemm_run(dev_kind_of(block->dev), &shape, dy, weight, dx, block->scratch, queue);
 }
 
-static enum status to_weight(const struct block *block, const void *dy, const void *x, int64_t out, int64_t in,
-                             float *dw, struct dev_queue *queue)
+static enum status to_weight(const struct block *block, int64_t rows, const void *dy, const void *x, int64_t out,
+                             int64_t in, float *dw, struct dev_queue *queue)
 {
-    struct gemm_shape shape = {
-        .m = out, .n = in, .k = block->all, .dtype = block->shape.dtype, .trans_a = true, .add = true};
+    struct gemm_shape shape = {.m = out, .n = in, .k = rows, .dtype = block->shape.dtype, .trans_a = true, .add = true};
     return gemm_run(dev_kind_of(block->dev), &shape, dy, x, dw, block->scratch, queue);
 }
 
@@ -355,7 +367,7 @@ static enum status project_down(const struct block *block, const void *x, const 
                                 struct dev_queue *queue)
 {
     void *sum = block->ways > 1 ? block->d_h : y;
-    TRY(project(block, x, weight, block->shape.hidden, in, sum, queue));
+    TRY(project(block, block->all, x, weight, block->shape.hidden, in, sum, queue));
     return scatter(block, sum, y, queue);
 }
 
@@ -389,7 +401,7 @@ static enum status head_tensor_make(const struct block *block, const struct bloc
     const struct block_shape *s = &block->shape;
     int64_t width = (int64_t)head->heads * s->head_dim;
     void *made = head->before != NULL ? head->before : head->to;
-    TRY(project(block, block->h, weights->of[head->weight], width, s->hidden, made, queue));
+    TRY(project(block, block->all, block->h, weights->of[head->weight], width, s->hidden, made, queue));
     if (s->qkv_bias)
         TRY(nn_bias(block->all, width, s->dtype, made, weights->of[head->bias], queue));
     if (head->before != NULL)
@@ -415,8 +427,8 @@ static enum status head_tensor_back(const struct block *block, const struct bloc
                              head->rstd, head->grad, false, head->grad, grads->of[head->norm], block->scratch, queue));
     if (s->qkv_bias)
         TRY(nn_bias_backward(block->all, width, s->dtype, head->grad, grads->of[head->bias], queue));
-    TRY(to_weight(block, head->grad, block->h, width, s->hidden, grads->of[head->weight], queue));
-    return to_rows(block, head->grad, weights->of[head->weight], width, s->hidden, add, block->d_h, queue);
+    TRY(to_weight(block, block->all, head->grad, block->h, width, s->hidden, grads->of[head->weight], queue));
+    return to_rows(block, block->all, head->grad, weights->of[head->weight], width, s->hidden, add, block->d_h, queue);
 }
 
 static enum status attention_forward(struct block *block, const struct block_weights *weights,
@@ -444,10 +456,10 @@ static enum status attention_backward(struct block *block, const struct block_we
     const struct exec_tensors *t = exec_tensors(exec);
     int64_t width = (int64_t)s->heads * s->head_dim;
     struct head_tensor heads[3];
-    const void *all;
+    void *all;
     TRY(gather_dy(block, dy, queue, &all));
-    TRY(to_weight(block, all, t->o, s->hidden, width, grads->of[BLOCK_O], queue));
-    TRY(to_rows(block, all, weights->of[BLOCK_O], s->hidden, width, false, t->d_o, queue));
+    TRY(to_weight(block, block->all, all, t->o, s->hidden, width, grads->of[BLOCK_O], queue));
+    TRY(to_rows(block, block->all, all, weights->of[BLOCK_O], s->hidden, width, false, t->d_o, queue));
     TRY(exec_backward(exec, queue));
     TRY(normalise(block, x, weights->of[BLOCK_NORM], block->rstd, queue));
     head_tensors(block, kept, exec, heads);
@@ -458,46 +470,85 @@ static enum status attention_backward(struct block *block, const struct block_we
 
 /* ---- MLP ---- */
 
-/* Of the normalised rows, block->h. */
-static enum status gate_up(const struct block *block, const struct block_weights *weights,
-                           const struct block_kept *kept, struct dev_queue *queue)
+/* Rows [from, from + rows) of it, all of them where it is not tiled. */
+struct tile {
+    int64_t from, rows;
+    const void *h;   /* normalised */
+    void *gate, *up; /* kept, or the block's */
+};
+
+static char *row_at(const struct block *block, void *base, int64_t row)
+{
+    return (char *)base + row * block->shape.hidden * dtype_bytes(block->shape.dtype);
+}
+
+static struct tile tile_at(const struct block *block, const struct block_kept *kept, int64_t from)
+{
+    int64_t left = block->all - from;
+    return (struct tile){.from = from,
+                         .rows = left < block->tile ? left : block->tile,
+                         .h = row_at(block, block->h, from),
+                         .gate = block->tiled ? block->gate : kept->gate,
+                         .up = block->tiled ? block->up : kept->up};
+}
+
+static enum status gate_up(const struct block *block, const struct block_weights *weights, const struct tile *tile,
+                           struct dev_queue *queue)
 {
     const struct block_shape *s = &block->shape;
-    TRY(project(block, block->h, weights->of[BLOCK_GATE], s->ffn, s->hidden, kept->gate, queue));
-    return project(block, block->h, weights->of[BLOCK_UP], s->ffn, s->hidden, kept->up, queue);
+    TRY(project(block, tile->rows, tile->h, weights->of[BLOCK_GATE], s->ffn, s->hidden, tile->gate, queue));
+    return project(block, tile->rows, tile->h, weights->of[BLOCK_UP], s->ffn, s->hidden, tile->up, queue);
 }
 
 static enum status mlp_forward(struct block *block, const struct block_weights *weights, struct block_kept *kept,
                                void *y, struct dev_queue *queue)
 {
     const struct block_shape *s = &block->shape;
+    void *sum = block->ways > 1 ? block->d_h : y;
     TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, queue));
-    TRY(gate_up(block, weights, kept, queue));
-    TRY(nn_swiglu_forward(block->all * s->ffn, s->dtype, kept->gate, kept->up, block->act, queue));
-    TRY(project_down(block, block->act, weights->of[BLOCK_DOWN], s->ffn, y, queue));
+    for (int64_t from = 0; from < block->all; from += block->tile) {
+        struct tile tile = tile_at(block, kept, from);
+        TRY(gate_up(block, weights, &tile, queue));
+        TRY(nn_swiglu_forward(tile.rows * s->ffn, s->dtype, tile.gate, tile.up, block->act, queue));
+        TRY(project(block, tile.rows, block->act, weights->of[BLOCK_DOWN], s->hidden, s->ffn, row_at(block, sum, from),
+                    queue));
+    }
+    TRY(scatter(block, sum, y, queue));
     return nn_add(block->rows * s->hidden, s->dtype, y, kept->x2, queue);
 }
 
-/* dy: of y; becomes that of x'. gate and up become their gradients: nobody reads them again. */
+/* dy: of these rows of y; d_h may lie where it does. gate and up become their gradients: nobody reads them again. */
+static enum status tile_backward(const struct block *block, const struct block_weights *weights,
+                                 const struct block_grads *grads, const struct tile *tile, const void *dy,
+                                 struct dev_queue *queue)
+{
+    const struct block_shape *s = &block->shape;
+    int64_t rows = tile->rows, n = rows * s->ffn;
+    void *d_h = row_at(block, block->d_h, tile->from);
+    TRY(nn_swiglu_forward(n, s->dtype, tile->gate, tile->up, block->act, queue));
+    TRY(to_weight(block, rows, dy, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
+    TRY(to_rows(block, rows, dy, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->act, queue));
+    TRY(nn_swiglu_backward(n, s->dtype, tile->gate, tile->up, block->act, tile->gate, tile->up, queue));
+    TRY(to_weight(block, rows, tile->gate, tile->h, s->ffn, s->hidden, grads->of[BLOCK_GATE], queue));
+    TRY(to_weight(block, rows, tile->up, tile->h, s->ffn, s->hidden, grads->of[BLOCK_UP], queue));
+    TRY(to_rows(block, rows, tile->gate, weights->of[BLOCK_GATE], s->ffn, s->hidden, false, d_h, queue));
+    return to_rows(block, rows, tile->up, weights->of[BLOCK_UP], s->ffn, s->hidden, true, d_h, queue);
+}
+
+/* dy: of y; becomes that of x'. */
 static enum status mlp_backward(struct block *block, const struct block_weights *weights,
                                 const struct block_grads *grads, struct block_kept *kept, void *dy,
                                 struct dev_queue *queue)
 {
-    const struct block_shape *s = &block->shape;
-    int64_t n = block->all * s->ffn;
-    const void *all;
+    void *all;
     TRY(normalise(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, queue));
-    if (!kept->mlp)
-        TRY(gate_up(block, weights, kept, queue));
     TRY(gather_dy(block, dy, queue, &all));
-    TRY(nn_swiglu_forward(n, s->dtype, kept->gate, kept->up, block->act, queue));
-    TRY(to_weight(block, all, block->act, s->hidden, s->ffn, grads->of[BLOCK_DOWN], queue));
-    TRY(to_rows(block, all, weights->of[BLOCK_DOWN], s->hidden, s->ffn, false, block->act, queue));
-    TRY(nn_swiglu_backward(n, s->dtype, kept->gate, kept->up, block->act, kept->gate, kept->up, queue));
-    TRY(to_weight(block, kept->gate, block->h, s->ffn, s->hidden, grads->of[BLOCK_GATE], queue));
-    TRY(to_weight(block, kept->up, block->h, s->ffn, s->hidden, grads->of[BLOCK_UP], queue));
-    TRY(to_rows(block, kept->gate, weights->of[BLOCK_GATE], s->ffn, s->hidden, false, block->d_h, queue));
-    TRY(to_rows(block, kept->up, weights->of[BLOCK_UP], s->ffn, s->hidden, true, block->d_h, queue));
+    for (int64_t from = 0; from < block->all; from += block->tile) {
+        struct tile tile = tile_at(block, kept, from);
+        if (!kept->mlp)
+            TRY(gate_up(block, weights, &tile, queue));
+        TRY(tile_backward(block, weights, grads, &tile, row_at(block, all, from), queue));
+    }
     return normalise_back(block, kept->x2, weights->of[BLOCK_MLP_NORM], kept->rstd2, dy, grads->of[BLOCK_MLP_NORM],
                           queue);
 }
@@ -506,7 +557,7 @@ enum status block_forward(struct block *block, const struct block_weights *weigh
                           struct exec *exec, struct block_kept *kept, const void *x, void *y, struct dev_queue *queue)
 {
     TRY(RANGE("block attention", attention_forward(block, weights, rope, exec, kept, x, queue)));
-    kept->mlp = y != NULL;
+    kept->mlp = y != NULL && !block->tiled;
     return y != NULL ? RANGE("block mlp", mlp_forward(block, weights, kept, y, queue)) : STATUS_OK;
 }
 

@@ -19,7 +19,7 @@
  * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not. The second time nobody
  * reads y: with y NULL, on every rank of the group, it runs no further than x', and backward makes what it needs of the MLP.
  *
- *     TRY(block_create(&shape, &parallel, rows, dev, &block)); TRY(block_keep(block, &kept));
+ *     TRY(block_create(&shape, &parallel, rows, 0, dev, &block)); TRY(block_keep(block, &kept));
  *     TRY(block_forward(block, &weights, &rope, exec, kept, x, y, queue));
  *     TRY(block_backward(block, &weights, &grads, &rope, exec, kept, x, dy, queue));   // dy becomes dx
  */
@@ -97,9 +97,9 @@ struct block_parallel {
     int64_t batch;      /* sequences in the rows; each is cut among the ranks */
 };
 
-/* shape: of whole weights. */
+/* shape: of whole weights. mlp_rows: rows of the MLP at a time, of which nothing is kept; 0: all, kept. */
 enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
-                         struct dev *dev, struct block **out);
+                         int64_t mlp_rows, struct dev *dev, struct block **out);
 void block_destroy(struct block *block);
 enum status block_keep(struct block *block,
                        struct block_kept **out); /* belongs to the block's device; destroyed before it */

@@ -59,7 +59,7 @@ int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan);
  * tile is checkpointed). Fused losses make both gradients in the forward pass, from the logits they have. */
 int work_loss_products(const struct plan *plan);
 
-/* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing; of the MLP one more when tiled. */
+/* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing. What a tiled MLP runs again is not counted. */
 int work_forward_passes(const struct plan *plan);
 
 /* Always live: params states gather context; grads and buckets too, where the target allocates them at the start (ZeRO-3), else from

@@ -230,7 +230,8 @@ static enum status own_alloc(struct decoder *d)
     TRY(mem_alloc((size_t)d->sets * sizeof *d->exec, "attention layers", (void **)&d->exec));
     TRY(mem_alloc((size_t)d->sets * sizeof *d->kept, "what layers keep", (void **)&d->kept));
     TRY(rows_alloc(d));
-    TRY(block_create(&d->layout->block, &parallel, d->rows, d->dev, &d->block));
+    int64_t mlp_rows = d->plan.mlp == PLAN_MLP_TILED ? d->layout->model.hidden : 0; /* as sp/work_memory.c has it */
+    TRY(block_create(&d->layout->block, &parallel, d->rows, mlp_rows, d->dev, &d->block));
     for (int s = 0; s < d->sets; s++)
         TRY(block_keep(d->block, &d->kept[s]));
     return STATUS_OK;

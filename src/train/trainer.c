@@ -149,8 +149,8 @@ const char *trainer_cannot(const struct plan *plan)
 {
     if (plan->offload != PLAN_OFFLOAD_NONE)
         return "this trainer keeps weights and optimizer on the device";
-    if (plan->loss == PLAN_LOSS_FUSED || plan->mlp == PLAN_MLP_TILED)
-        return "this trainer has no fused loss and no tiled MLP";
+    if (plan->loss == PLAN_LOSS_FUSED)
+        return "this trainer has no fused loss";
     return plan->tp > 1 ? "this trainer has no tensor parallelism beside sp" : "";
 }
 

@@ -205,6 +205,7 @@ static void plan_alone(const struct trainer *t, enum dtype dtype, struct plan *p
     plan->order_n = 0;
     if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
         plan->checkpointing = PLAN_CHECKPOINTING_FULL;
+    plan->mlp = PLAN_MLP_PLAIN;
     for (int e = 0; exchanges[e] != NULL && exchange_find(plan->exchange) == NULL; e++)
         if (exchanges[e]->dev == dev_kind_of(t->dev))
             text_print(plan->exchange, sizeof plan->exchange, "%s", exchanges[e]->name);

@@ -163,7 +163,19 @@ static void test_plan(void **state)
     run_expect(&run, 0);
     run_says(run.out, "ulysses+ring sp=4 ring=4 dp_shard=1 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=2");
     run_free(&run);
-    char *word = strstr(text, "offload=none");
+    char *word = strstr(text, "ckpt=none");
+    memcpy(word, "ckpt=offload offload=none loss=plain mlp=tiled\"}}",
+           sizeof "ckpt=offload offload=none loss=plain mlp=tiled\"}}");
+    put("plan.json", text, strlen(text));
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
+    run_expect(&run, 0);
+    run_says(run.out, "zero=2 mb=2 acc=1 ckpt=offload offload=none loss=plain mlp=tiled");
+    run_free(&run);
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1 --mlp plain");
+    run_expect(&run, 0);
+    run_says(run.out, "mlp=plain");
+    run_free(&run);
+    word = strstr(text, "offload=none");
     memcpy(word, "offload=optimizer loss=plain mlp=plain\"}}", sizeof "offload=optimizer loss=plain mlp=plain\"}}");
     put("plan.json", text, strlen(text));
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");

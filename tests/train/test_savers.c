@@ -14,7 +14,7 @@ static const char deep[] = /* enough layers that every buffer is used again */
     "{\"model_type\":\"qwen3\",\"num_hidden_layers\":5,\"hidden_size\":16,\"num_attention_heads\":2,"
     "\"num_key_value_heads\":2,\"head_dim\":8,\"intermediate_size\":24,\"vocab_size\":256}";
 
-enum { STEPS = 3, HIDDEN = 16, LAYERS = 5 };
+enum { STEPS = 3, HIDDEN = 16, FFN = 24, LAYERS = 5 };
 
 static char path[] = "/tmp/sptune-test-XXXXXX";
 
@@ -125,6 +125,86 @@ static void offloaded_checkpoints_come_back(void **state)
     ranks_pass(2, rank_checkpoints_offloaded, NULL);
 }
 
+/* ---- the MLP in tiles of rows ---- */
+
+static bool near(const struct run *a, const struct run *b, double tolerance)
+{
+    bool good = true;
+    for (int s = 0; s < STEPS; s++)
+        good = good && a->loss[s] > 1 && fabs(a->loss[s] - b->loss[s]) <= tolerance * a->loss[s] &&
+               fabs(a->norm[s] - b->norm[s]) <= 10 * tolerance * a->norm[s];
+    return good;
+}
+
+/* Sums over rows are of tiles: another order. Kept or made again, a tile is the same. */
+static int rank_tiled(const struct launch *launch, void *arg)
+{
+    struct side side;
+    int failed = 0;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int way = 0; way < 8 && !failed; way++) {
+        int sp = way % 2 == 0 ? launch->size : 1;
+        struct trainer_options o = options_of(sp, launch->size / sp, way % 4, way / 4 != 0, DTYPE_FP32);
+        struct run plain, tiled, kept, offloaded;
+        o.n_seqs = 1;
+        o.seqs[0] = 44;
+        failed = steps_run(&side, &o, &plain);
+        o.plan.mlp = PLAN_MLP_TILED;
+        failed = failed ? failed : steps_run(&side, &o, &tiled);
+        o.plan.checkpointing = PLAN_CHECKPOINTING_NONE;
+        failed = failed ? failed : steps_run(&side, &o, &kept);
+        o.plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+        failed = failed ? failed : steps_run(&side, &o, &offloaded);
+        RANK_CHECK(failed || near(&plain, &tiled, 1e-5));
+        RANK_CHECK(failed || same(&tiled, &kept, &o.plan));
+        RANK_CHECK(failed || same(&tiled, &offloaded, &o.plan));
+        int64_t rows = o.plan.micro_batch * 44 / sp;
+        RANK_CHECK(plain.bytes - tiled.bytes == 3 * (rows - HIDDEN) * FFN * 4); /* gate, up, their product */
+    }
+    side_close(&side);
+    return failed;
+}
+
+static void tiled_rows_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_tiled, NULL);
+}
+
+/* ---- all of it against one rank without any ---- */
+
+static int rank_verify(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer *trainer = NULL;
+    struct trainer_verdict verdict;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int way = 0; way < 8; way++) { /* a stage, dense or packed */
+        struct trainer_options o = options_of(2, 1, way % 4, way / 4 != 0, DTYPE_FP32);
+        o.plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+        o.plan.mlp = PLAN_MLP_TILED;
+        if (way % 3 == 0) {
+            o.plan.method = PLAN_METHOD_SPLIT_GATHER;
+            snprintf(o.plan.exchange, sizeof o.plan.exchange, "%s", PLAN_GATHER_EXCHANGE);
+        }
+        RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
+        RANK_TRY(trainer_verify(trainer, &verdict));
+        RANK_CHECK(verdict.loss > 1 && verdict.loss_error < 1e-6 && verdict.worst <= verdict.allowed &&
+                   verdict.allowed == 1e-5 && verdict.tensors > 10);
+        trainer_destroy(trainer);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void gradients_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_verify, NULL);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -142,6 +222,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offloaded_checkpoints_come_back),
+        cmocka_unit_test(tiled_rows_are_those_of_the_whole),
+        cmocka_unit_test(gradients_are_those_of_the_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
