@@ -30,6 +30,8 @@ const struct opt train_options[] = {
     {"accumulate", 0, OPT_VALUE, "A", "micro-steps of an optimizer step [1]"},
     {"checkpointing", 0, OPT_VALUE, "WORD",
      "none, full: layers run again in backward, or offload: and what goes between them waits in host memory [full]"},
+    {"offload", 0, OPT_VALUE, "WORD",
+     "none, or optimizer: its states are in host memory and pass by at the step [none]"},
     {"loss", 0, OPT_VALUE, "WORD", "plain, or tiled: a tile of logits at a time [tiled]"},
     {"mlp", 0, OPT_VALUE, "WORD", "plain, or tiled: as many rows at a time as the model is wide [plain]"},
     {"exchange", 0, OPT_VALUE, "NAME",
@@ -173,7 +175,8 @@ static enum status plan_of_file(const char *path, struct plan *out)
 
 static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
 {
-    static const char *const checkpointing[] = {"none", "full", "offload"}, *const tiles[] = {"plain", "tiled"};
+    static const char *const checkpointing[] = {"none", "full", "offload"}, *const tiles[] = {"plain", "tiled"},
+                             *const offload[] = {"none", "optimizer"};
     const char *methods[PLAN_METHOD_COUNT];
     const struct opt_set *opts = &cli->opts;
     const char *file = opt_value(opts, "plan");
@@ -198,6 +201,10 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
         TRY(opt_word(opts, "checkpointing", checkpointing, 3, 1, &picked));
         plan->checkpointing = (enum plan_checkpointing)picked;
     }
+    if (opt_given(opts, "offload")) {
+        TRY(opt_word(opts, "offload", offload, 2, 0, &picked));
+        plan->offload = (enum plan_offload)picked;
+    }
     if (opt_given(opts, "loss")) {
         TRY(opt_word(opts, "loss", tiles, 2, 1, &picked));
         plan->loss = picked == 0 ? PLAN_LOSS_PLAIN : PLAN_LOSS_TILED;
@@ -205,9 +212,10 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
     TRY(opt_word(opts, "mlp", tiles, 2, (int)plan->mlp, &picked));
     plan->mlp = (enum plan_mlp)picked;
     if (trainer_cannot(plan)[0] != '\0')
-        return WHERE(HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
-                          "--checkpointing, --loss and --mlp say otherwise; for the rest tune again without it"),
-                     "--plan %s", file);
+        return WHERE(
+            HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
+                 "--checkpointing, --offload, --loss and --mlp say otherwise; for the rest tune again without it"),
+            "--plan %s", file);
     TRY(opt_count(opts, "zero", 0, 3, plan->zero_stage, &zero));
     TRY(opt_count(opts, "micro-batch", 1, 1 << 20, plan->micro_batch, &batch));
     TRY(opt_count(opts, "accumulate", 1, 1 << 20, plan->accumulate, &accumulate));

@@ -123,8 +123,6 @@ static struct verdict training_check(const struct plan *plan)
     if (plan->offload == PLAN_OFFLOAD_PARAMS && plan->zero_stage != 3)
         return verdict_no(RULE_TARGET_CANNOT, "offload=params needs zero stage 3: stage %d keeps parameters whole",
                           plan->zero_stage);
-    if (plan->offload == PLAN_OFFLOAD_OPTIMIZER && plan->zero_stage == 0)
-        return verdict_no(RULE_TARGET_CANNOT, "offload=optimizer needs zero stage 1 to 3");
     return VERDICT_YES;
 }
 

@@ -28,7 +28,8 @@ struct target_memory {
     double reduce_bytes[2];   /* bytes of its elements in ZeRO-3, at sp 1 and above; 0: the dtype's */
     int reduce_buffers;       /* such buffers in ZeRO-1 and -2, of the dtype, while layers run backward */
     int64_t live_elems;       /* ZeRO-3: elements of gathered parameters that it keeps for reuse */
-    bool units;               /* weights and gradients are whole a unit at a time, gradients fp32: train/params.h; else as above */
+    bool units;               /* weights and gradients are whole a unit at a time, gradients fp32, and an
+                                 offloaded optimizer leaves these on the device: train/params.h; else as above */
     bool grads_late;          /* ZeRO-1 and -2: no gradient is allocated before a step's first backward */
     bool master_fp32;         /* ZeRO-1 and -2 copy the parameters to fp32 even when they are fp32 */
     int64_t context_bytes;    /* device context, libraries, communicators */

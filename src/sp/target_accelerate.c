@@ -87,6 +87,8 @@ static struct verdict accelerate_check(const struct model *model, const struct p
         target_accelerate_sizes(problem->world, plan->dp_replicate, plan->dp_shard, plan->tp, 1, plan->sp);
     if (!verdict_ok(&verdict))
         return verdict;
+    if (plan->offload == PLAN_OFFLOAD_OPTIMIZER && plan->zero_stage == 0)
+        return verdict_no(RULE_TARGET_CANNOT, "offload=optimizer needs zero stage 1 to 3");
     if (plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD)
         return verdict_no(RULE_TARGET_CANNOT, "Transformers does not offload checkpoints to host memory");
     if (plan->sp > 1 && strcmp(plan->exchange, "packed-separate") != 0 && strcmp(plan->exchange, "nccl-separate") != 0)

@@ -21,8 +21,8 @@ static struct verdict native_check(const struct model *model, const struct probl
 {
     (void)model;
     (void)problem;
-    if (plan->offload != PLAN_OFFLOAD_NONE)
-        return verdict_no(RULE_TARGET_CANNOT, "the harness keeps optimizer and parameters on the device");
+    if (plan->offload == PLAN_OFFLOAD_PARAMS)
+        return verdict_no(RULE_TARGET_CANNOT, "the harness keeps parameters on the device");
     return VERDICT_YES;
 }
 

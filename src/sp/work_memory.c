@@ -118,7 +118,7 @@ static void add_states(struct build *build, const struct sizes *z)
 {
     int stage = z->plan->zero_stage;
     bool offload_params = z->plan->offload == PLAN_OFFLOAD_PARAMS;
-    bool offload = z->plan->offload != PLAN_OFFLOAD_NONE;
+    bool offload = z->plan->offload != PLAN_OFFLOAD_NONE, grads_away = offload && !z->coef->units;
     bool master = z->b < 4 || (z->coef->master_fp32 && stage >= 1 && stage <= 2);
     double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1,
            g_states = stage >= 1 ? z->group : 1;
@@ -126,18 +126,19 @@ static void add_states(struct build *build, const struct sizes *z)
     if (!offload_params)
         add(build, ALWAYS, "params", z->b * z->params / g_params, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
             g_params);
-    if (!offload || stage < 2) /* an offloaded optimizer takes sharded gradients to the host as they are reduced */
+    if (!grads_away || stage < 2) /* sharded gradients go to the host as they are reduced */
         add(build, grads_phase(z), "grads", grad * z->params / g_grads, "%.0f B x %.0f parameters / %.0f%s", grad,
             z->params, g_grads, grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
     if (!offload)
         add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state,
             z->params, g_states, master ? "fp32 copy, two moments" : "two moments");
-    if (!offload && grad < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
+    if (!grads_away && grad < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
         add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states,
             "%d B x %.0f / %.0f: gradients in fp32", stage == 3 ? 2 : 4, z->params, g_states);
     if (offload)
-        add(build, HOST, "host_states", z->coef->host_factor * (state + 4) * z->params / g_states,
-            "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, state + 4, z->params, g_states);
+        add(build, HOST, "host_states", z->coef->host_factor * (state + (grads_away ? 4 : 0)) * z->params / g_states,
+            "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, state + (grads_away ? 4 : 0), z->params,
+            g_states);
     if (offload_params)
         add(build, HOST, "host_params", z->coef->host_factor * z->b * z->params / g_params,
             "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, z->b, z->params, g_params);

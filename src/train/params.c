@@ -22,12 +22,14 @@
 #include "base/range.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "train/stream.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SLOTS = 2 }; /* layers at a time: gathered; and reduced, where they are reduced beside */
+enum { PASSING = 4 << 20 /* elements of offloaded states at a time: copies of 16 MiB */ };
 
 /* Memory for a whole unit, lent to one unit at a time. */
 struct slot {
@@ -58,7 +60,7 @@ struct unit {
     int64_t padded, per;   /* elements of all ranks of the group, and of each */
     void *weights;         /* whole, of the storage dtype; NULL where they are gathered into a slot */
     void *narrow;          /* this rank's part of them, to be gathered; in fp32 that is `master` */
-    float *master, *m, *v; /* [per] */
+    float *master, *m, *v; /* [per]; m and v, and masters that are no weights, may be in host memory */
     float *grads;          /* whole; NULL where they are lent a slot */
     float *sums;           /* [per] summed over ranks; of stage 0 this is `grads` */
 };
@@ -74,7 +76,9 @@ struct params {
     enum dtype dtype;
     int elem_bytes;
     bool counts; /* rooms are added up, not taken */
-    int64_t bytes;
+    int64_t bytes, host_bytes;
+    bool offload;               /* optimizer states */
+    struct stream *stream;      /* their way through the device */
     struct unit *unit;          /* [layout->units] */
     struct slot weights[SLOTS]; /* of layers, stage 3 */
     struct slot first, last;    /* of the embedding's and the last unit, stage 3 */
@@ -96,6 +100,28 @@ static enum status room(struct params *params, int64_t bytes, const char *what, 
     TRY(dev_alloc(params->dev, (size_t)bytes, what, &memory));
     memcpy(out, &memory, sizeof memory);
     return STATUS_OK;
+}
+
+/* Of optimizer states. */
+static enum status state_room(struct params *params, int64_t bytes, const char *what, float **out)
+{
+    void *memory = NULL;
+    if (!params->offload)
+        return room(params, bytes, what, out);
+    params->host_bytes += bytes;
+    if (params->counts)
+        return STATUS_OK;
+    TRY(dev_alloc_host(params->dev, (size_t)bytes, what, &memory));
+    *out = memory;
+    return STATUS_OK;
+}
+
+static void state_free(struct params *params, float *memory)
+{
+    if (params->offload)
+        dev_free_host(params->dev, memory);
+    else
+        dev_free(params->dev, memory);
 }
 
 static int64_t most(int64_t a, int64_t b)
@@ -129,16 +155,18 @@ static enum status unit_alloc(struct params *params, int index)
         TRY(room(params, unit->padded * (int64_t)sizeof(float), "gradients", &unit->grads));
     if (params->stage == 0 && !narrow)
         unit->master = unit->weights; /* one and the same */
+    else if (narrow)
+        TRY(state_room(params, per, "fp32 weights", &unit->master));
     else
-        TRY(room(params, per, "fp32 weights", &unit->master));
+        TRY(room(params, per, "fp32 weights", &unit->master)); /* they are gathered */
     if (params->stage > 0 && narrow)
         TRY(room(params, unit->per * params->elem_bytes, "this rank's weights", &unit->narrow));
     if (params->stage == 0)
         unit->sums = unit->grads;
     else
         TRY(room(params, per, "summed gradients", &unit->sums));
-    TRY(room(params, per, "optimizer state", &unit->m));
-    return room(params, per, "optimizer state", &unit->v);
+    TRY(state_room(params, per, "optimizer state", &unit->m));
+    return state_room(params, per, "optimizer state", &unit->v);
 }
 
 static enum status slot_alloc(struct params *params, struct slot *slot, int64_t elems, int elem_bytes, const char *what)
@@ -218,11 +246,22 @@ static enum status scratch_alloc(struct params *params)
                 &params->squares);
 }
 
+static enum status stream_open(struct params *params)
+{
+    int64_t per = largest(params, false, true), piece = per < PASSING ? per : PASSING;
+    bool masters = params->dtype != DTYPE_FP32;
+    if (!params->offload)
+        return STATUS_OK;
+    params->bytes += stream_need_bytes(piece, masters);
+    return params->counts ? STATUS_OK : stream_create(piece, masters, params->dev, &params->stream);
+}
+
 static enum status alloc_all(struct params *params)
 {
     for (int u = 0; u < params->layout->units; u++)
         TRY(unit_alloc(params, u));
     TRY(slots_alloc(params));
+    TRY(stream_open(params));
     return scratch_alloc(params);
 }
 
@@ -230,13 +269,15 @@ static enum status alloc_all(struct params *params)
 static enum status check_fit(const struct params *params)
 {
     int64_t free_bytes, total_bytes;
+    bool cpu = dev_kind_of(params->dev) == DEV_CPU; /* both are one memory */
+    int64_t bytes = params->bytes + (cpu ? params->host_bytes : 0);
     char need[UNITS_BUF], have[UNITS_BUF];
     TRY(dev_memory(params->dev, &free_bytes, &total_bytes));
-    if (params->bytes <= free_bytes)
-        return STATUS_OK;
+    if (bytes <= free_bytes)
+        return mem_enough((size_t)params->host_bytes, "offloaded optimizer state");
     return HINT(FAIL(STATUS_NOMEM, "weights, gradients and optimizer state need %s on this rank, %s are free",
-                     units_format_bytes((double)params->bytes, need), units_format_bytes((double)free_bytes, have)),
-                "--zero 3, more ranks, or a smaller model");
+                     units_format_bytes((double)bytes, need), units_format_bytes((double)free_bytes, have)),
+                "--zero 3,%s more ranks, or a smaller model", cpu || params->offload ? "" : " --offload optimizer,");
 }
 
 static enum status build(struct params *params)
@@ -256,7 +297,7 @@ static enum status build(struct params *params)
     TRY(alloc_all(params));
     TRY(check_fit(params));
     params->counts = false;
-    params->bytes = 0;
+    params->bytes = params->host_bytes = 0;
     TRY(alloc_all(params));
     TRY(dev_event_create(params->dev, &params->carrier.reached));
     if (!params->beside)
@@ -299,13 +340,14 @@ static enum status connect(struct params *params)
     return links_open(carrier->job, &params->links, &carrier->links);
 }
 
-enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, bool beside,
-                          struct dev *dev, struct params **out)
+enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                          bool beside, struct dev *dev, struct params **out)
 {
     struct params *params = NULL;
     TRY(comm_agree(groups->world, mem_alloc(sizeof *params, "parameters", (void **)&params), "prepare parameters"));
     params->layout = layout;
     params->stage = zero_stage;
+    params->offload = offload;
     params->groups = groups;
     params->dev = dev;
     params->dtype = layout->block.dtype;
@@ -341,17 +383,20 @@ void params_destroy(struct params *params)
         return;
     /* First: on the CPU it finishes what is on it; a GPU does so before it frees. */
     dev_queue_destroy(params->carrier.beside);
+    stream_destroy(params->stream);
     for (int u = 0; params->unit != NULL && u < params->layout->units; u++) {
         struct unit *unit = &params->unit[u];
-        if (unit->master != unit->weights)
+        if (params->dtype != DTYPE_FP32)
+            state_free(params, unit->master);
+        else if (unit->master != unit->weights)
             dev_free(params->dev, unit->master);
         if (unit->sums != unit->grads)
             dev_free(params->dev, unit->sums);
         dev_free(params->dev, unit->weights);
         dev_free(params->dev, unit->narrow);
         dev_free(params->dev, unit->grads);
-        dev_free(params->dev, unit->m);
-        dev_free(params->dev, unit->v);
+        state_free(params, unit->m);
+        state_free(params, unit->v);
     }
     struct slot *slots[] = {&params->weights[0], &params->weights[1], &params->first,       &params->last,
                             &params->grads[0],   &params->grads[1],   &params->grads_first, &params->grads_last};
@@ -373,6 +418,11 @@ int64_t params_bytes(const struct params *params)
     return params->bytes;
 }
 
+int64_t params_host_bytes(const struct params *params)
+{
+    return params->host_bytes;
+}
+
 struct params_shard params_shard(const struct params *params, int index)
 {
     const struct unit *unit = &params->unit[index];
@@ -382,7 +432,8 @@ struct params_shard params_shard(const struct params *params, int index)
                                  .master = unit->master,
                                  .m = unit->m,
                                  .v = unit->v,
-                                 .grads = unit->sums};
+                                 .grads = unit->sums,
+                                 .offloaded = params->offload};
 }
 
 /* ---- what is carried ---- */
@@ -700,22 +751,31 @@ static enum status clear(struct params *params, struct dev_queue *queue)
     return STATUS_OK;
 }
 
+static enum status update_some(struct params *params, const struct nn_adamw *adamw, const struct unit *unit, int64_t at,
+                               int64_t n, struct dev_queue *queue)
+{
+    char *weights = params->stage == 0 ? unit->weights : unit->narrow;
+    void *weight = weights == NULL ? (void *)(unit->master + at) : weights + at * params->elem_bytes;
+    float *master = unit->master + at, *m = unit->m + at, *v = unit->v + at;
+    if (params->offload)
+        return stream_adamw(params->stream, n, adamw, params->dtype, master, m, v, unit->sums + at, weight, queue);
+    return nn_adamw(n, adamw, params->dtype, master, m, v, unit->sums + at, weight, queue);
+}
+
 /* Vectors do not decay. */
 static enum status update(struct params *params, const struct nn_adamw *adamw, struct dev_queue *queue)
 {
+    if (params->offload)
+        TRY(stream_begin(params->stream, queue));
     for (int t = 0; t < params->layout->tensors; t++) {
         const struct layout_tensor *tensor = &params->layout->tensor[t];
-        struct unit *unit = &params->unit[tensor->unit];
         int64_t from, at, n = params_part(params, tensor, &from, &at);
         struct nn_adamw how = *adamw;
-        char *weights = params->stage == 0 ? unit->weights : unit->narrow;
-        if (n == 0)
-            continue;
         how.decay = tensor->matrix ? adamw->decay : 0;
-        TRY(nn_adamw(n, &how, params->dtype, unit->master + at, unit->m + at, unit->v + at, unit->sums + at,
-                     weights == NULL ? (void *)(unit->master + at) : weights + at * params->elem_bytes, queue));
+        if (n > 0)
+            TRY(update_some(params, &how, &params->unit[tensor->unit], at, n, queue));
     }
-    return STATUS_OK;
+    return params->offload ? stream_end(params->stream, queue) : STATUS_OK;
 }
 
 enum status params_step(struct params *params, const struct nn_adamw *adamw, double clip, struct dev_queue *queue,

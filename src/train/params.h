@@ -20,6 +20,9 @@
  * Beside the caller's queue, where the device has two at once, the next unit's weights are gathered while this one computes and the last
  * one's gradients are reduced; else both take their turn on the caller's.
  *
+ * Offloaded, the optimizer's states are in host memory, fp32 weights with them where the storage type is narrower (else they are the weights),
+ * and pass through the device at the step (train/stream.h).
+ *
  *     TRY(params_weights(params, unit, queue, &weights));  TRY(params_prefetch(params, next, queue));   ... uses of weights
  *     TRY(params_grads(params, unit, queue, &grads));      ...  TRY(params_reduce(params, unit, queue));   // complete for this micro-step
  *     TRY(params_step(params, &adamw, clip, queue, &norm));
@@ -37,8 +40,8 @@ struct params;
 /* Collective; layout and groups are borrowed. Weights are 0 until params_init, or until masters were written and params_refresh. beside:
  * stages 2 and 3 of several ranks get a queue and a connection of their own, and one more layer of gradients; the device can overlap
  * (dev_can_overlap) and groups->world is the whole job then, the same on all ranks. */
-enum status params_create(const struct layout *layout, int zero_stage, const struct groups *groups, bool beside,
-                          struct dev *dev, struct params **out);
+enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                          bool beside, struct dev *dev, struct params **out);
 void params_destroy(struct params *params);
 /* From a normal distribution of deviation 0.02 by seed and tensor alone, however the params is shared out; norms 1, biases 0. */
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue);
@@ -65,12 +68,14 @@ struct params_shard {
     int64_t first, n;
     struct comm *group; /* NULL: all is here */
     float *master, *m, *v, *grads;
+    bool offloaded; /* masters and moments may be in memory that collectives do not take */
 };
 struct params_shard params_shard(const struct params *params, int unit);
 /* What this rank has of a tensor: elements [*from, *from + n) of its piece, at *at of the shard. Returns n; 0: others have it. */
 int64_t params_part(const struct params *params, const struct layout_tensor *tensor, int64_t *from, int64_t *at);
 /* Weights of the storage dtype are made again from the fp32 ones after those were written (a checkpoint). Collective. */
 enum status params_refresh(struct params *params, struct dev_queue *queue);
-int64_t params_bytes(const struct params *params);
+int64_t params_bytes(const struct params *params); /* of the device */
+int64_t params_host_bytes(const struct params *params);
 
 #endif

@@ -116,7 +116,8 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                        "read the model"));
     TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
     TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
-    TRY_OUT(params_create(&t->layout, options->plan.zero_stage, &t->groups, overlaps(world, dev), dev, &t->params));
+    TRY_OUT(params_create(&t->layout, options->plan.zero_stage, options->plan.offload == PLAN_OFFLOAD_OPTIMIZER,
+                          &t->groups, overlaps(world, dev), dev, &t->params));
     TRY_OUT(params_init(t->params, options->seed, t->queue));
     TRY_OUT(load(t));
     TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, t->groups.sp, dev, &t->decoder));
@@ -147,8 +148,8 @@ void trainer_destroy(struct trainer *t)
 
 const char *trainer_cannot(const struct plan *plan)
 {
-    if (plan->offload != PLAN_OFFLOAD_NONE)
-        return "this trainer keeps weights and optimizer on the device";
+    if (plan->offload == PLAN_OFFLOAD_PARAMS)
+        return "this trainer keeps weights on the device";
     if (plan->loss == PLAN_LOSS_FUSED)
         return "this trainer has no fused loss";
     return plan->tp > 1 ? "this trainer has no tensor parallelism beside sp" : "";
@@ -188,7 +189,7 @@ int64_t trainer_bytes(const struct trainer *t)
 
 int64_t trainer_host_bytes(const struct trainer *t)
 {
-    return decoder_host_bytes(t->decoder);
+    return params_host_bytes(t->params) + decoder_host_bytes(t->decoder);
 }
 
 double trainer_lr(const struct trainer_options *o, int64_t steps, int64_t step)

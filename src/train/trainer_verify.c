@@ -220,7 +220,7 @@ static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, 
     struct decoder *decoder = NULL;
     plan_alone(t, dtype, &plan);
     TRY(layout_create(&t->options.model, dtype, &alone->layout));
-    TRY(params_create(&alone->layout, 0, groups, false, t->dev, &alone->params));
+    TRY(params_create(&alone->layout, 0, false, groups, false, t->dev, &alone->params));
     TRY(params_init(alone->params, t->options.seed, t->queue));
     if (t->options.from[0] != '\0') {
         TRY(checkpoint_load(t->options.from, false, &alone->layout, alone->params, t->queue));

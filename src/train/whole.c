@@ -11,6 +11,7 @@ struct whole {
     struct params *params;
     const struct groups *groups;
     struct dev *dev;
+    float *part;    /* device: this rank's shard of a unit; NULL where it is there already */
     float *unit;    /* device: all shards of a unit */
     float *pieces;  /* device: that of every rank that layers are cut among; NULL where they are not */
     float *host;    /* of what was gathered; NULL: another rank keeps it */
@@ -30,12 +31,16 @@ static int64_t padded_of(const struct whole *whole, int unit)
 
 static enum status build(struct whole *whole, bool keeps)
 {
-    int64_t unit = 0, pieces = 0;
+    int64_t unit = 0, pieces = 0, part = 0;
     for (int u = 0; u < whole->layout->units; u++) {
         int64_t padded = padded_of(whole, u), all = is_cut(whole, u) ? padded * whole->layout->ways : 0;
         unit = padded > unit ? padded : unit;
         pieces = all > pieces ? all : pieces;
+        struct params_shard shard = params_shard(whole->params, u);
+        part = shard.offloaded && shard.n > part ? shard.n : part;
     }
+    if (part > 0)
+        TRY(dev_alloc(whole->dev, (size_t)part * sizeof(float), "a part of a unit", (void **)&whole->part));
     TRY(dev_alloc(whole->dev, (size_t)unit * sizeof(float), "a whole unit", (void **)&whole->unit));
     if (pieces > 0)
         TRY(dev_alloc(whole->dev, (size_t)pieces * sizeof(float), "pieces of a layer", (void **)&whole->pieces));
@@ -68,6 +73,7 @@ void whole_destroy(struct whole *whole)
     free(whole->host);
     dev_free(whole->dev, whole->pieces);
     dev_free(whole->dev, whole->unit);
+    dev_free(whole->dev, whole->part);
     free(whole);
 }
 
@@ -77,6 +83,10 @@ enum status whole_gather(struct whole *whole, int unit, const float *part, struc
     const float *all = part;
     size_t bytes = (size_t)padded_of(whole, unit) * sizeof *part;
     whole->padded = padded_of(whole, unit);
+    if (whole->part != NULL) {
+        TRY(dev_copy(queue, whole->part, part, (size_t)shard.n * sizeof *part));
+        all = part = whole->part;
+    }
     if (shard.group != NULL && comm_size(shard.group) > 1) {
         TRY(comm_allgather(shard.group, part, whole->unit, (size_t)shard.n * sizeof *part, queue));
         all = whole->unit;

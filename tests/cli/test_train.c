@@ -179,8 +179,19 @@ static void test_plan(void **state)
     memcpy(word, "offload=optimizer loss=plain mlp=plain\"}}", sizeof "offload=optimizer loss=plain mlp=plain\"}}");
     put("plan.json", text, strlen(text));
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
+    run_expect(&run, 0);
+    run_says(run.out, "offload=optimizer");
+    run_says(run.out, " and of the host ");
+    run_free(&run);
+    run_do(&run, TINY "--steps 1 --offload params");
     run_expect(&run, 2);
-    run_says(run.err, "this trainer keeps weights and optimizer on the device");
+    run_says(run.err, "one of: none, optimizer");
+    run_free(&run);
+    memcpy(word, "offload=params loss=plain mlp=plain\"}}", sizeof "offload=params loss=plain mlp=plain\"}}");
+    put("plan.json", text, strlen(text));
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
+    run_expect(&run, 2);
+    run_says(run.err, "this trainer keeps weights on the device");
     run_free(&run);
 }
 

@@ -412,6 +412,10 @@ static void offloads_move_to_the_host(void **state)
     assert_int_equal(optimizer.host_bytes, model.params / 8 * 16 * 3 / 2); /* DeepSpeed: 16 P/W x 1.5 */
     assert_int_equal(term(&optimizer, "params")->bytes, 2 * model.params / 8);
     assert_int_equal(term(&optimizer, "states")->bytes + term(&optimizer, "grads")->bytes, 0);
+    struct work_memory ours = memory_of(&model, 131072, &plan, "sptune"); /* gradients stay, the fp32 ones too */
+    assert_int_equal(ours.host_bytes, model.params / 8 * 12);
+    assert_int_equal(term(&ours, "grads")->bytes + term(&ours, "step_grads")->bytes, 4 * model.params / 8);
+    assert_int_equal(term(&ours, "states")->bytes, 0);
     plan.offload = PLAN_OFFLOAD_PARAMS;
     struct work_memory params = memory_of(&model, 131072, &plan, "accelerate");
     assert_int_equal(params.host_bytes, model.params / 8 * 18 * 3 / 2);

@@ -286,8 +286,6 @@ static void check_names_the_rule(void **state)
     refused(&problem, (p = good, p.chunks = 0, &p), RULE_EXCHANGE_CANNOT, "0 chunks");
     refused(&problem, (p = good, p.offload = (enum plan_offload)9, &p), RULE_TARGET_CANNOT, "offload");
     refused(&problem, (p = good, p.zero_stage = 2, p.offload = PLAN_OFFLOAD_PARAMS, &p), RULE_TARGET_CANNOT, "stage 3");
-    refused(&problem, (p = good, p.zero_stage = 0, p.offload = PLAN_OFFLOAD_OPTIMIZER, &p), RULE_TARGET_CANNOT,
-            "1 to 3");
 }
 
 static void check_names_parts_that_are_absent(void **state)

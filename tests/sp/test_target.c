@@ -89,6 +89,8 @@ static void accelerate_refuses(void **state)
     says(accelerate, &problem, (p = good, p.method = PLAN_METHOD_RING, &p), RULE_TARGET_CANNOT, "ring");
     says(accelerate, &problem, (p = good, p.chunks = 2, &p), RULE_TARGET_CANNOT, "2 chunks");
     says(accelerate, &problem, (p = good, p.mlp = PLAN_MLP_TILED, &p), RULE_TARGET_CANNOT, "tiled MLP");
+    says(accelerate, &problem, (p = good, p.zero_stage = 0, p.offload = PLAN_OFFLOAD_OPTIMIZER, &p), RULE_TARGET_CANNOT,
+         "1 to 3");
     says(accelerate, &problem, (p = good, p.checkpointing = PLAN_CHECKPOINTING_OFFLOAD, &p), RULE_TARGET_CANNOT,
          "checkpoints");
     p = good;
@@ -190,7 +192,7 @@ static void flash_attention_limits(void **state)
     says(accelerate, &problem, &plan, RULE_KERNEL_CANNOT, "fp32");
 }
 
-static void harness_keeps_the_optimizer_on_the_device(void **state)
+static void harness_keeps_parameters_on_the_device(void **state)
 {
     (void)state;
     struct problem problem = small_problem(8, 8, 64, 8);
@@ -200,7 +202,9 @@ static void harness_keeps_the_optimizer_on_the_device(void **state)
     plan.mlp = PLAN_MLP_TILED;
     says(sptune, &problem, &plan, RULE_OK, "");
     plan.offload = PLAN_OFFLOAD_OPTIMIZER;
-    says(sptune, &problem, &plan, RULE_TARGET_CANNOT, "optimizer");
+    says(sptune, &problem, &plan, RULE_OK, "");
+    plan.offload = PLAN_OFFLOAD_PARAMS;
+    says(sptune, &problem, &plan, RULE_TARGET_CANNOT, "parameters");
     plan.offload = PLAN_OFFLOAD_NONE;
     plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
     says(sptune, &problem, &plan, RULE_OK, "");
@@ -216,7 +220,7 @@ int main(void)
         cmocka_unit_test(c11_c31_sdpa_and_packed_documents),
         cmocka_unit_test(c29_sp_with_other_sizes),
         cmocka_unit_test(flash_attention_limits),
-        cmocka_unit_test(harness_keeps_the_optimizer_on_the_device),
+        cmocka_unit_test(harness_keeps_parameters_on_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

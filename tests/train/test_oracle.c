@@ -81,7 +81,7 @@ static enum status oracle_open(const struct scene *scene, struct side *side, str
     o->plan.checkpointing = PLAN_CHECKPOINTING_FULL;
     TRY(layout_create(&o->model, DTYPE_FP32, &o->layout));
     TRY(groups_create(side->comm, &o->plan, side->dev, &o->groups));
-    TRY(params_create(&o->layout, scene->zero, &o->groups, scene->beside, side->dev, &o->params));
+    TRY(params_create(&o->layout, scene->zero, false, &o->groups, scene->beside, side->dev, &o->params));
     TRY(checkpoint_load(path_of(scene, "model.safetensors", path, sizeof path), false, &o->layout, o->params, side->queue));
     TRY(params_refresh(o->params, side->queue));
     return decoder_create(&o->layout, o->params, &o->plan, o->groups.sp, side->dev, &o->decoder);

@@ -113,7 +113,7 @@ static enum status run(const struct job *job, int zero, bool beside, struct side
     struct nn_adamw adamw = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1};
     enum status status;
     memset(out, 0, sizeof *out);
-    TRY(params_create(&job->layout, zero, &job->groups, beside, side->dev, &params));
+    TRY(params_create(&job->layout, zero, false, &job->groups, beside, side->dev, &params));
     TRY_OUT(params_init(params, 7, side->queue));
     for (int s = 0; s < STEPS; s++) {
         for (int m = 0; m < MICROS; m++)
@@ -220,7 +220,7 @@ static int rank_bytes(const struct launch *launch, void *arg)
         scene->dtype = i < 4 ? DTYPE_FP32 : DTYPE_BF16;
         RANK_TRY(job_open(scene, &side, &job));
         job.plan.zero_stage = zero;
-        RANK_TRY(params_create(&job.layout, zero, &job.groups, false, side.dev, &params));
+        RANK_TRY(params_create(&job.layout, zero, false, &job.groups, false, side.dev, &params));
         double ratio = (double)params_bytes(params) / (double)predicted(&job, scene->dtype, launch->size);
         if (ratio < 0.99 || ratio > 1.01)
             fprintf(stderr, "ZeRO %d, %s: %g times what the model says\n", zero, dtype_name(scene->dtype), ratio);

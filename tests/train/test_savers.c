@@ -2,6 +2,7 @@
  * same is computed in the same order. */
 #include "base/check.h"
 
+#include "base/file.h"
 #include "comm/ranks.h"
 #include "train/trainer.h"
 
@@ -57,6 +58,13 @@ static struct trainer_options options_of(int sp, int shard, int zero, bool packe
     o.decay = 0.1;
     o.seed = 3;
     return o;
+}
+
+/* Layers cut over the sp group. */
+static void cut(struct plan *plan)
+{
+    plan->method = PLAN_METHOD_SPLIT_GATHER;
+    snprintf(plan->exchange, sizeof plan->exchange, "%s", PLAN_GATHER_EXCHANGE);
 }
 
 /* Of a run of a few steps. */
@@ -172,6 +180,113 @@ static void tiled_rows_are_those_of_the_whole(void **state)
     ranks_pass(2, rank_tiled, NULL);
 }
 
+/* ---- the optimizer in host memory ---- */
+
+static int rank_optimizer(const struct launch *launch, void *arg)
+{
+    struct side side;
+    int failed = 0;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int way = 0; way < 16 && !failed; way++) { /* stages, splits, types; copies beside or in turn */
+        int sp = way / 4 % 2 == 0 ? launch->size : 1;
+        struct trainer_options o =
+            options_of(sp, launch->size / sp, way % 4, way % 3 == 0, way / 8 == 0 ? DTYPE_FP32 : DTYPE_BF16);
+        struct run stays, offloaded, all;
+        RANK_TRY(dev_threads_set(side.dev, way % 5 == 0 ? 1 : 2));
+        if (way % 7 == 0)
+            cut(&o.plan);
+        failed = steps_run(&side, &o, &stays);
+        o.plan.offload = PLAN_OFFLOAD_OPTIMIZER;
+        failed = failed ? failed : steps_run(&side, &o, &offloaded);
+        o.plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+        failed = failed ? failed : steps_run(&side, &o, &all);
+        RANK_CHECK(failed || same(&stays, &offloaded, &o.plan));
+        RANK_CHECK(failed || same(&stays, &all, &o.plan));
+        int64_t states = way / 8 == 0 ? 8 : 12; /* fp32 weights stay where they are the weights */
+        RANK_CHECK(way % 4 > 0 || o.plan.method != PLAN_METHOD_ULYSSES ||
+                   offloaded.host_bytes >= states * o.model.params);
+        RANK_CHECK(stays.host_bytes == 0 && offloaded.host_bytes > 0 && all.host_bytes > offloaded.host_bytes);
+        RANK_CHECK(offloaded.bytes < stays.bytes && all.bytes < offloaded.bytes);
+    }
+    side_close(&side);
+    return failed;
+}
+
+static void an_offloaded_optimizer_takes_the_same_steps(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_optimizer, NULL);
+}
+
+static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
+
+static bool same_file(const char *dir_a, const char *dir_b, const char *name)
+{
+    char path_a[512], path_b[512], *a = NULL, *b = NULL;
+    size_t n_a = 0, n_b = 0;
+    snprintf(path_a, sizeof path_a, "%s/step-2/%s", dir_a, name);
+    snprintf(path_b, sizeof path_b, "%s/step-2/%s", dir_b, name);
+    bool good = file_read(path_a, 1 << 24, &a, &n_a) == STATUS_OK &&
+                file_read(path_b, 1 << 24, &b, &n_b) == STATUS_OK && n_a == n_b && n_a > 1000 && memcmp(a, b, n_a) == 0;
+    free(a);
+    free(b);
+    return good;
+}
+
+static int save_second(struct side *side, const struct trainer_options *o)
+{
+    struct trainer *trainer = NULL;
+    struct trainer_report report;
+    RANK_TRY(trainer_create(o, side->comm, side->dev, &trainer));
+    RANK_TRY(trainer_step(trainer, 0, &report));
+    RANK_TRY(trainer_step(trainer, 1, &report));
+    RANK_TRY(trainer_save(trainer, 2));
+    trainer_destroy(trainer);
+    return 0;
+}
+
+/* dirs: of a run without, of one with. The third step after the second's checkpoint is that of a run that went on. */
+static int rank_resumes(const struct launch *launch, void *arg)
+{
+    const char *const *dirs = arg;
+    struct side side;
+    struct run whole, rest;
+    RANK_TRY(side_open(&side, launch, NULL));
+    struct trainer_options o = options_of(1, launch->size, 2, false, DTYPE_BF16);
+    int failed = steps_run(&side, &o, &whole);
+    snprintf(o.save, sizeof o.save, "%s", dirs[0]);
+    failed = failed ? failed : save_second(&side, &o);
+    snprintf(o.save, sizeof o.save, "%s", dirs[1]);
+    o.plan.offload = PLAN_OFFLOAD_OPTIMIZER;
+    failed = failed ? failed : save_second(&side, &o);
+    for (int f = 0; f < 2 && launch->rank == 0 && !failed; f++)
+        RANK_CHECK(same_file(dirs[0], dirs[1], files[f]));
+    o.resume = true;
+    failed = failed ? failed : steps_run(&side, &o, &rest);
+    RANK_CHECK(failed || (rest.loss[0] == 0 && rest.loss[2] == whole.loss[2] && rest.norm[2] == whole.norm[2]));
+    side_close(&side);
+    return failed;
+}
+
+static void its_checkpoints_are_the_same(void **state)
+{
+    (void)state;
+    char a[] = "/tmp/sptune-test-XXXXXX", b[] = "/tmp/sptune-test-XXXXXX", name[128];
+    char *dirs[] = {mkdtemp(a), mkdtemp(b)};
+    assert_true(dirs[0] != NULL && dirs[1] != NULL);
+    ranks_pass(2, rank_resumes, dirs);
+    for (int d = 0; d < 2; d++) {
+        for (int f = 0; f < CHECK_COUNT(files); f++) {
+            snprintf(name, sizeof name, "%s/step-2/%s", dirs[d], files[f]);
+            assert_int_equal(unlink(name), 0);
+        }
+        snprintf(name, sizeof name, "%s/step-2", dirs[d]);
+        assert_int_equal(rmdir(name), 0);
+        assert_int_equal(rmdir(dirs[d]), 0);
+    }
+}
+
 /* ---- all of it against one rank without any ---- */
 
 static int rank_verify(const struct launch *launch, void *arg)
@@ -185,10 +300,9 @@ static int rank_verify(const struct launch *launch, void *arg)
         struct trainer_options o = options_of(2, 1, way % 4, way / 4 != 0, DTYPE_FP32);
         o.plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
         o.plan.mlp = PLAN_MLP_TILED;
-        if (way % 3 == 0) {
-            o.plan.method = PLAN_METHOD_SPLIT_GATHER;
-            snprintf(o.plan.exchange, sizeof o.plan.exchange, "%s", PLAN_GATHER_EXCHANGE);
-        }
+        o.plan.offload = PLAN_OFFLOAD_OPTIMIZER;
+        if (way % 3 == 0)
+            cut(&o.plan);
         RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
         RANK_TRY(trainer_verify(trainer, &verdict));
         RANK_CHECK(verdict.loss > 1 && verdict.loss_error < 1e-6 && verdict.worst <= verdict.allowed &&
@@ -223,6 +337,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offloaded_checkpoints_come_back),
         cmocka_unit_test(tiled_rows_are_those_of_the_whole),
+        cmocka_unit_test(an_offloaded_optimizer_takes_the_same_steps),
+        cmocka_unit_test(its_checkpoints_are_the_same),
         cmocka_unit_test(gradients_are_those_of_the_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
