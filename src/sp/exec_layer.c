@@ -207,7 +207,7 @@ static enum status prepare(struct exec *exec)
     exec->tensors.seq = shard_padded(problem, &exec->plan);
     exec->tensors.seq_local = shard_local(problem, &exec->plan);
     exec->tokens = exec->tensors.seq_local * exec->head_ranks;
-    shard_of(problem, &exec->plan, exec->rank, &exec->tensors.shard);
+    shard_of(&exec->plan, exec->tensors.seq, exec->rank, &exec->tensors.shard);
     TRY(docs_make(exec));
     TRY(steps_create(exec));
     return queues_create(exec);
@@ -323,7 +323,7 @@ static struct exec_middle middle(const struct exec *exec)
         .head_first = exec->head_first,
         .kv_first = exec->kv_first,
     };
-    shard_get(PLAN_METHOD_RING, 1, exec->tensors.seq, exec->places, exec->place, &out.shard);
+    shard_get(exec->places, exec->tensors.seq, exec->places, exec->place, &out.shard);
     return out;
 }
 

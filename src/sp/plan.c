@@ -239,6 +239,17 @@ bool plan_same_way(const struct plan *a, const struct plan *b)
     return a->sp == 1 || (a->chunks == b->chunks && strcmp(a->exchange, b->exchange) == 0);
 }
 
+int plan_sequence_ranks(const struct plan *plan)
+{
+    return (plan->sp > 1 ? plan->sp : 1) * (plan->tp > 1 ? plan->tp : 1);
+}
+
+int plan_ways(const struct plan *plan)
+{
+    int ways = plan->method == PLAN_METHOD_SPLIT_GATHER ? plan->sp : plan->tp;
+    return ways > 1 ? ways : 1;
+}
+
 int plan_ring(const struct plan *plan)
 {
     if (plan->method == PLAN_METHOD_RING)

@@ -67,6 +67,10 @@ char *plan_hash(const struct plan *plan, char buf[17]); /* of the text and the o
 enum status plan_parse(const char *text, struct plan *out);
 /* Does a layer of both compute, and move, in the same way? With one rank per sequence nothing is moved. */
 bool plan_same_way(const struct plan *a, const struct plan *b);
+/* Ranks that share a sequence, neighbours all: sp * tp. */
+int plan_sequence_ranks(const struct plan *plan);
+/* Ranks, neighbours too, that cut a layer's weights and heads among them (sp/block.h): tp, under split_gather sp; 1: each has all. */
+int plan_ways(const struct plan *plan);
 /* The two factors of sp: ranks that pass keys and values round (1 of ulysses, sp of ring), and ranks among which heads are exchanged. */
 int plan_ring(const struct plan *plan);
 int plan_head_ranks(const struct plan *plan);

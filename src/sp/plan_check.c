@@ -52,7 +52,7 @@ struct verdict plan_check_sizes(const struct problem *problem, const struct plan
 /* The lengths below and above that would not have to be padded. */
 static struct verdict length_check(const struct problem *problem, const struct plan *plan)
 {
-    int multiple = shard_multiple(plan->method, plan->ring, plan->sp);
+    int multiple = shard_multiple(plan);
     const char *whom = multiple == plan->sp ? "sp " : "2 x sp, the pieces of a ring's sequence, ";
     if (!problem->seq_fixed || problem->seq % multiple == 0)
         return VERDICT_YES;

@@ -43,8 +43,8 @@ enum status ring_block_make(const struct ring_row *row, int step, struct ring_bl
         out->q_first = out->q_count = local / 2;
     if (row->docs == 0)
         return STATUS_OK;
-    shard_get(PLAN_METHOD_RING, 1, row->padded, row->ranks, row->rank, &queries);
-    shard_get(PLAN_METHOD_RING, 1, row->padded, row->ranks, out->from, &keys);
+    shard_get(row->ranks, row->padded, row->ranks, row->rank, &queries);
+    shard_get(row->ranks, row->padded, row->ranks, out->from, &keys);
     return docs_make(row, &queries, &keys, out);
 }
 

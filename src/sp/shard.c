@@ -1,18 +1,6 @@
 /* sp/shard.c -- index arithmetic of shards. */
 #include "sp/shard.h"
 
-static int ring_of(enum plan_method method, int ring, int sp)
-{
-    if (method == PLAN_METHOD_RING)
-        return sp;
-    return method == PLAN_METHOD_ULYSSES_RING && ring > 1 ? ring : 1;
-}
-
-int shard_multiple(enum plan_method method, int ring, int sp)
-{
-    return ring_of(method, ring, sp) > 1 ? 2 * sp : sp;
-}
-
 static void range_add(struct shard *out, int64_t first, int64_t count)
 {
     if (count <= 0)
@@ -26,10 +14,10 @@ static void range_add(struct shard *out, int64_t first, int64_t count)
     out->range[out->n++].count = count;
 }
 
-void shard_get(enum plan_method method, int ring, int64_t padded, int sp, int rank, struct shard *out)
+void shard_get(int places, int64_t padded, int ranks, int rank, struct shard *out)
 {
-    int64_t each = padded / sp;
-    int places = ring_of(method, ring, sp), share = sp / places;
+    int64_t each = padded / ranks;
+    int share = ranks / places;
     *out = (struct shard){0};
     if (places == 1) {
         range_add(out, rank * each, each);
@@ -44,19 +32,24 @@ void shard_get(enum plan_method method, int ring, int64_t padded, int sp, int ra
     range_add(out, high + from - piece, to - from);
 }
 
+int shard_multiple(const struct plan *plan)
+{
+    return plan_ring(plan) > 1 ? 2 * plan_sequence_ranks(plan) : plan_sequence_ranks(plan);
+}
+
 int64_t shard_padded(const struct problem *problem, const struct plan *plan)
 {
-    return problem_padded(problem, shard_multiple(plan->method, plan->ring, plan->sp));
+    return problem_padded(problem, shard_multiple(plan));
 }
 
 int64_t shard_local(const struct problem *problem, const struct plan *plan)
 {
-    return shard_padded(problem, plan) / (plan->sp > 1 ? plan->sp : 1);
+    return shard_padded(problem, plan) / plan_sequence_ranks(plan);
 }
 
-void shard_of(const struct problem *problem, const struct plan *plan, int rank, struct shard *out)
+void shard_of(const struct plan *plan, int64_t padded, int rank, struct shard *out)
 {
-    shard_get(plan->method, plan->ring, shard_padded(problem, plan), plan->sp, rank, out);
+    shard_get(plan_ring(plan), padded, plan_sequence_ranks(plan), rank, out);
 }
 
 void shard_whole(int64_t seq, struct shard *out)

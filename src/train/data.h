@@ -5,7 +5,7 @@
  * the next order. Everything is a function of (options, size of the file, step): every rank knows without asking how many steps there are,
  * and a run goes on at step n by asking for step n.
  *
- * Who reads what. W ranks form W / P groups, consecutive ranks each. Every rank has windows of its own, as under HuggingFace
+ * Who reads what. W ranks form W / P groups of P consecutive ranks each (plan_sequence_ranks). Every rank has windows of its own, as under HuggingFace
  * Accelerate, and a group takes those of its P ranks one after another, each cut P ways. So all ranks of a group read the same row, groups
  * read different ones, and a step sees micro_batch * accumulate * W / P rows. Micro-step m of a step reads the windows of all groups
  * before micro-step m + 1 reads any: splits with the same number of rows per step see the same rows in the same steps.
@@ -20,8 +20,8 @@
  *     TRY(data_open(&options, &data));
  *     for (int64_t step = first; step < data_steps(data); step++)
  *         for (int micro = 0; micro < accumulate; micro++) {
- *             shard_get(method, ring, data_padded(data, step), sp, data_index(rank, sp), &shard);
- *             TRY(data_read(data, step, micro, data_group(rank, sp), &shard, &batch));
+ *             shard_of(plan, data_padded(data, step), data_index(rank, ranks), &shard);
+ *             TRY(data_read(data, step, micro, data_group(rank, ranks), &shard, &batch));
  *         }
  *     data_batch_free(&batch);
  *     data_close(data);
@@ -80,14 +80,14 @@ int64_t data_padded(const struct data *data, int64_t step); /* and after */
 /* The first token, in the file, of one row. */
 int64_t data_first(const struct data *data, int64_t step, int micro, int group, int row);
 
-/* Groups are consecutive ranks: which one, and which place in it. */
-static inline int data_group(int rank, int sp)
+/* Groups are `ranks` consecutive ranks: which one, and which place in it. */
+static inline int data_group(int rank, int ranks)
 {
-    return rank / sp;
+    return rank / ranks;
 }
-static inline int data_index(int rank, int sp)
+static inline int data_index(int rank, int ranks)
 {
-    return rank % sp;
+    return rank % ranks;
 }
 
 /* The first n tokens of the file, n at most the longest row. */

@@ -50,7 +50,7 @@ static enum status data_prepare(struct trainer *t)
                                .vocab = o->model.vocab,
                                .seqs = o->seqs,
                                .n_seqs = o->n_seqs,
-                               .pad_to = shard_multiple(o->plan.method, plan_ring(&o->plan), o->plan.sp),
+                               .pad_to = shard_multiple(&o->plan),
                                .separator = o->separator,
                                .micro_batch = (int)o->plan.micro_batch,
                                .accumulate = (int)o->plan.accumulate,
@@ -219,7 +219,7 @@ enum status trainer_read(struct data *data, const struct plan *plan, int64_t ste
                          struct data_batch *out)
 {
     struct shard shard;
-    shard_get(plan->method, plan_ring(plan), data_padded(data, step), plan->sp, rank, &shard);
+    shard_of(plan, data_padded(data, step), rank, &shard);
     return data_read(data, step, (int)micro, group, &shard, out);
 }
 

@@ -103,10 +103,9 @@ enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int
     for (int i = 0; i < o->n_seqs; i++)
         longest = o->seqs[i] > longest ? o->seqs[i] : longest;
     struct sampling s = {.trainer = t, .temperature = temperature};
-    int multiple = shard_multiple(o->plan.method, plan_ring(&o->plan), o->plan.sp);
+    int multiple = shard_multiple(&o->plan);
     s.window = (longest + multiple - 1) / multiple * multiple;
-    shard_get(o->plan.method, plan_ring(&o->plan), s.window, o->plan.sp, data_index(comm_rank(t->world), o->plan.sp),
-              &s.shard);
+    shard_of(&o->plan, s.window, data_index(comm_rank(t->world), o->plan.sp), &s.shard);
     int64_t given = longest / 2 < PROMPT_MAX ? longest / 2 : PROMPT_MAX;
     given = given < 1 ? 1 : given;
     rng_seed(&s.rng, o->seed, STREAM);

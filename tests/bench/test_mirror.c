@@ -93,7 +93,7 @@ static void tokens_of_a_shard(void **state)
     struct shard shard;
     struct data_errors errors;
     char *device = NULL;
-    shard_get(PLAN_METHOD_RING, 1, 24, 3, 1, &shard); /* tokens 4 to 7, 16 to 19 */
+    shard_get(3, 24, 3, 1, &shard); /* tokens 4 to 7, 16 to 19 */
     const size_t bytes = (size_t)(BATCH * shard.local * ROW) * 4;
     CHECK_OK(dev_alloc(odd, bytes, "a buffer", (void **)&device));
     struct data_side side = {.base = device,

@@ -33,8 +33,8 @@ static void pairs_count(const struct ring_row *row, const struct ring_block *blo
                                     .cu_k = block->cu_k};
     attention_shape_fill(&shape);
     CHECK_OK(attention_shape_check(&shape));
-    shard_get(PLAN_METHOD_RING, 1, row->padded, row->ranks, row->rank, &queries);
-    shard_get(PLAN_METHOD_RING, 1, row->padded, row->ranks, block->from, &keys);
+    shard_get(row->ranks, row->padded, row->ranks, row->rank, &queries);
+    shard_get(row->ranks, row->padded, row->ranks, block->from, &keys);
     for (int64_t s = 0; s < attention_segment_count(&shape); s++) {
         struct attention_segment segment = attention_segment_get(&shape, s);
         for (int64_t i = 0; i < segment.seq_q; i++) {
