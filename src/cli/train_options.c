@@ -2,6 +2,7 @@
 #include "cli/train_options.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/units.h"
 #include "cli/train_screen.h"
 #include "comm/window.h"
@@ -22,6 +23,7 @@ const struct opt train_options[] = {
     {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses, ring, split_gather or ulysses+ring [ulysses]"},
     {"ring", 0, OPT_VALUE, "R", "of ulysses+ring: ranks that pass keys and values round [2]"},
     {"sp", 0, OPT_VALUE, "P", "ranks that share a sequence [1; with no size given and no model 2]"},
+    {"tp", 0, OPT_VALUE, "T", "ranks that cut layers among them, for each of sp: P x T share a sequence then [1]"},
     {"dp-shard", 0, OPT_VALUE, "D", "sp groups that shard parameters with each other [the ranks that remain]"},
     {"dp-replicate", 0, OPT_VALUE, "R", "copies of the sharded parameters [1]"},
     {"zero", 0, OPT_VALUE, "STAGE", "what ZeRO shards: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too [3]"},
@@ -241,29 +243,34 @@ enum status train_options_read(struct cli *cli, struct run_options *out)
 static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
 {
     const struct opt_set *opts = &cli->opts;
-    bool any = opt_given(opts, "sp") || opt_given(opts, "dp-shard") || opt_given(opts, "dp-replicate"),
+    bool any = opt_given(opts, "sp") || opt_given(opts, "tp") || opt_given(opts, "dp-shard") ||
+               opt_given(opts, "dp-replicate"),
          file = opt_given(opts, "plan");
-    int64_t sp = file ? plan->sp : !any && !opt_given(opts, "model") && ranks % 2 == 0 ? 2 : 1, replicate, shard;
+    int64_t sp = file                                                  ? plan->sp
+                 : !any && !opt_given(opts, "model") && ranks % 2 == 0 ? 2
+                                                                       : 1,
+            tp, replicate, shard, taken;
     TRY(opt_count(opts, "sp", 1, 1 << 16, sp, &sp));
+    TRY(opt_count(opts, "tp", 1, 1 << 16, file ? plan->tp : 1, &tp));
     TRY(opt_count(opts, "dp-replicate", 1, 1 << 16, file ? plan->dp_replicate : 1, &replicate));
-    if (ranks % (sp * replicate) != 0)
-        return HINT(FAIL(STATUS_USAGE, "sp %lld x dp_replicate %lld does not divide %d ranks", (long long)sp,
-                         (long long)replicate, ranks),
-                    "their product has to be a divisor of the ranks: --ranks %lld has one of each",
-                    (long long)(sp * replicate));
-    TRY(opt_count(opts, "dp-shard", 1, 1 << 16, ranks / (sp * replicate), &shard));
-    if (sp * replicate * shard != ranks)
-        return HINT(FAIL(STATUS_USAGE, "sp %lld x dp_shard %lld x dp_replicate %lld are %lld ranks, not %d",
-                         (long long)sp, (long long)shard, (long long)replicate, (long long)(sp * shard * replicate),
-                         ranks),
-                    "dp_shard %lld, or --ranks %lld", (long long)(ranks / (sp * replicate)),
-                    (long long)(sp * shard * replicate));
-    if (!opt_given(opts, "dp-shard") && ranks > sp * replicate)
-        log_info("dp_shard %lld: the ranks that sp and dp_replicate leave", (long long)shard);
+    TRY(mem_mul(sp, tp, "sp x tp", &taken)); /* a file's sizes may be any */
+    TRY(mem_mul(taken, replicate, "sp x tp x dp_replicate", &taken));
+    if (ranks % taken != 0)
+        return HINT(FAIL(STATUS_USAGE, "sp %lld x tp %lld x dp_replicate %lld does not divide %d ranks", (long long)sp,
+                         (long long)tp, (long long)replicate, ranks),
+                    "their product has to be a divisor of the ranks: --ranks %lld has one of each", (long long)taken);
+    TRY(opt_count(opts, "dp-shard", 1, 1 << 16, ranks / taken, &shard));
+    if (taken * shard != ranks)
+        return HINT(FAIL(STATUS_USAGE, "sp %lld x tp %lld x dp_shard %lld x dp_replicate %lld are %lld ranks, not %d",
+                         (long long)sp, (long long)tp, (long long)shard, (long long)replicate,
+                         (long long)(taken * shard), ranks),
+                    "dp_shard %lld, or --ranks %lld", (long long)(ranks / taken), (long long)(taken * shard));
+    if (!opt_given(opts, "dp-shard") && ranks > taken)
+        log_info("dp_shard %lld: the ranks that sp, tp and dp_replicate leave", (long long)shard);
     plan->sp = (int)sp;
+    plan->tp = (int)tp;
     plan->dp_shard = (int)shard;
     plan->dp_replicate = (int)replicate;
-    plan->tp = 1;
     plan->order_n = 0;
     return STATUS_OK;
 }
@@ -313,13 +320,13 @@ static enum status exchange(const struct cli *cli, enum dev_kind device, struct 
     return STATUS_OK;
 }
 
-/* A plan that cannot be, with the nearest sizes that can. */
-static enum status refuse(const struct verdict *verdict)
+/* A plan that cannot be, with the nearest sizes that can: of `size`, "sp " or "tp ", where the rule is about sizes. */
+static enum status refuse(const struct verdict *verdict, const char *size)
 {
     enum status status = FAIL(STATUS_USAGE, "%s", verdict->why);
     const char *noun = verdict->rule == RULE_HEADS_NOT_DIVISIBLE || verdict->rule == RULE_KV_RULE ||
                                verdict->rule == RULE_FFN_NOT_DIVISIBLE || verdict->rule == RULE_WORLD
-                           ? "sp "
+                           ? size
                            : "";
     const long long below = verdict->nearest[0], above = verdict->nearest[1];
     if (below > 0 && above > 0)
@@ -353,9 +360,12 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
         problem_from_model(&o->model, o->seqs[i], ranks, &problem);
         problem.batch = o->plan.micro_batch;
         problem.dtype = o->dtype;
-        struct verdict verdict = plan_check(&problem, &o->plan, device);
+        struct verdict verdict = plan_check_tp(&problem, &o->plan);
         if (!verdict_ok(&verdict))
-            return refuse(&verdict);
+            return refuse(&verdict, "tp ");
+        verdict = plan_check(&problem, &o->plan, device);
+        if (!verdict_ok(&verdict))
+            return refuse(&verdict, "sp ");
     }
     return STATUS_OK;
 }

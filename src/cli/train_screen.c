@@ -19,19 +19,22 @@ double train_screen_flops(const struct run_options *options, int ranks, int64_t 
     const struct plan *plan = &o->plan;
     struct problem problem;
     struct work_gemm gemms[WORK_GEMMS + 1];
-    int64_t rows = plan->micro_batch * plan->accumulate * (ranks / plan->sp);
+    int groups = ranks / plan_sequence_ranks(plan);
+    int64_t rows = plan->micro_batch * plan->accumulate * groups;
+    struct plan whole; /* a row has as many however it is split */
+    plan_default(&whole);
     problem_from_model(&o->model, tokens / rows, ranks, &problem);
     problem.batch = plan->micro_batch;
     problem.window = o->model.window_layers > 0 ? o->model.window : 0;
-    int n = work_gemms(&o->model, &problem, plan, gemms);
-    gemms[n++] = work_logits(&o->model, &problem, plan);
+    int n = work_gemms(&o->model, &problem, &whole, gemms);
+    gemms[n++] = work_logits(&o->model, &problem, &whole);
     double forward = 0;
     for (int i = 0; i < n; i++)
         forward +=
             2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * gemms[i].layers;
     if (o->separator.n == 0) /* of documents each step has others: they count for nothing */
-        forward += o->model.layers * work_attention_flops(&problem, plan, false);
-    return 3 * forward * (double)plan->accumulate * ranks;
+        forward += o->model.layers * work_attention_flops(&problem, &whole, false);
+    return 3 * forward * (double)plan->accumulate * groups;
 }
 
 void train_screen_rate(const struct train_screen *screen, double *flops, double *mfu)

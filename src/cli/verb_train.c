@@ -189,11 +189,12 @@ static const struct opt *const tables[] = {train_options, NULL};
 
 const struct verb verb_train = {
     .name = "train",
-    .usage = "[--model CONFIG] [--data FILE] [--method NAME] [--sp P --dp-shard D --dp-replicate R] [--zero N] "
+    .usage = "[--model CONFIG] [--data FILE] [--method NAME] [--sp P --tp T --dp-shard D --dp-replicate R] [--zero N] "
              "[--steps N] [--verify]",
     .about = "a real training run under a plan; --verify: are its gradients those of the unsharded run",
     .help = "Trains a decoder of the Llama family on any file as bytes, or on token files, with a sequence split "
-            "by Ulysses, ring attention, both, or split_gather, and ZeRO. Without options: a small model on this "
+            "by Ulysses, ring attention, both, or split_gather, layers cut by tensor parallelism, and ZeRO. Without "
+            "options: a small model on this "
             "project's own sources, two ranks, sp 2. Sizes that are not given: "
             "what remains of "
             "the ranks goes to dp_shard. --verify runs the first step's rows sharded and whole and compares loss and "

@@ -1,9 +1,9 @@
 /* sp/block.c -- a transformer block: norms, projections, RoPE and MLP around an exec.
  *
  * What a forward keeps of each of R rows: x' (hidden), 1/rms of both norms, gate and up (2 ffn), q and k before their norms where there are
- * such. Under split_gather R is S/P for x' and the norms, S for the rest, of which a rank has 1/P of the columns. Normalised rows are made
- * again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept. With the MLP in tiles of rows nothing of it is kept, and
- * of gate, up and their product there is a tile: backward makes those of a tile again in front of its gradients.
+ * such. Where T ranks cut the weights, R of x' and the norms is a T-th of that of the rest, of which a rank has 1/T of the columns.
+ * Normalised rows are made again in backward from x and 1/rms: a pass over memory instead of 2 R hidden kept. With the MLP in tiles of rows
+ * nothing of it is kept, and of gate, up and their product there is a tile: backward makes those of a tile again in front of its gradients.
  *
  * FLOPs of a row: 2 * (weights of the block) forward, twice that backward; everything else but attention is passes over memory.
  */
@@ -21,7 +21,7 @@
 struct block {
     struct block_shape shape; /* of this rank's pieces */
     int ways;
-    struct comm *group;       /* that rows are gathered from; not used where ways is 1 */
+    struct comm *cut;         /* that rows are gathered from; not used where ways is 1 */
     int64_t batch, rows, all; /* all = rows * ways: what meets weights and attention */
     int64_t tile;             /* rows of the MLP at a time; all of them unless it is tiled */
     bool tiled;
@@ -84,11 +84,6 @@ const char *block_tensor_name(enum block_tensor tensor)
 }
 
 /* ---- pieces ---- */
-
-int block_ways(enum plan_method method, int sp)
-{
-    return method == PLAN_METHOD_SPLIT_GATHER ? sp : 1;
-}
 
 struct block_shape block_shape_cut(const struct block_shape *whole, int ways)
 {
@@ -190,14 +185,14 @@ enum status block_create(const struct block_shape *shape, const struct block_par
                          int64_t mlp_rows, struct dev *dev, struct block **out)
 {
     struct block *block = NULL;
-    int ways = parallel->group != NULL ? block_ways(parallel->method, comm_size(parallel->group)) : 1;
+    int ways = parallel->cut != NULL ? comm_size(parallel->cut) : 1;
     TRY(block_cut_check(shape, ways));
     if (rows % parallel->batch != 0)
         return FAIL(STATUS_USAGE, "%lld rows of %lld sequences", (long long)rows, (long long)parallel->batch);
     TRY(mem_alloc(sizeof *block, "a block", (void **)&block));
     block->shape = block_shape_cut(shape, ways);
     block->ways = ways;
-    block->group = parallel->group;
+    block->cut = parallel->cut;
     block->batch = parallel->batch;
     block->rows = rows;
     block->all = rows * ways;
@@ -291,7 +286,7 @@ static enum status gather(const struct block *block, const void *mine, int64_t r
 {
     int64_t bytes = block->rows / block->batch * row_bytes;
     for (int64_t b = 0; b < block->batch && block->ways > 1; b++)
-        TRY(comm_allgather(block->group, (const char *)mine + b * bytes, (char *)all + b * bytes * block->ways,
+        TRY(comm_allgather(block->cut, (const char *)mine + b * bytes, (char *)all + b * bytes * block->ways,
                            (size_t)bytes, queue));
     return STATUS_OK;
 }
@@ -301,7 +296,7 @@ static enum status scatter(const struct block *block, const void *all, void *min
 {
     int64_t elems = block->rows / block->batch * block->shape.hidden, bytes = elems * dtype_bytes(block->shape.dtype);
     for (int64_t b = 0; b < block->batch && block->ways > 1; b++)
-        TRY(comm_reduce_scatter(block->group, (const char *)all + b * bytes * block->ways, (char *)mine + b * bytes,
+        TRY(comm_reduce_scatter(block->cut, (const char *)all + b * bytes * block->ways, (char *)mine + b * bytes,
                                 elems, block->shape.dtype, block->scratch, queue));
     return STATUS_OK;
 }

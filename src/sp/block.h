@@ -3,15 +3,17 @@
  *   h = norm(x)   q, k, v = h W^T (+ bias)   [q, k = norm per head]   RoPE   o = attention(q, k, v)   x' = x + o W^T
  *   h' = norm(x')   y = x' + (silu(h' gate^T) * (h' up^T)) down^T
  *
- * x, y and their gradients [rows][hidden], rows = B * S/P tokens of this rank, in the order of its exec (sp/exec.h), which does the
- * attention with its exchanges. Weights [out][in] as HuggingFace stores them, of the storage dtype; gradients of weights fp32, added
+ * x, y and their gradients [rows][hidden], rows = B * S/P tokens of this rank, in the order of its shard (sp/shard.h). The attention,
+ * with its exchanges, is an exec's (sp/exec.h). Weights [out][in] as HuggingFace stores them, of the storage dtype; gradients of weights fp32, added
  * to what is there. A block holds no weights: those of any layer are given to each call.
  *
- * Under method split_gather weights are cut too, one piece for each rank of the group, and rows are gathered where they meet them:
+ * Neighbouring ranks may cut the weights too, a piece for each: the T of tp, or under method split_gather all P (plan_ways). They gather
+ * their rows where these meet weights; the s that they have together are S/P with tp, S under split_gather:
  *
- *   [S/P] norm -> all-gather -> [S] q k v | gate up (my heads, my columns) -> attention | silu -> o | down -> reduce-scatter -> [S/P] +
+ *   [s/T] norm -> all-gather -> [s] q k v | gate up (my heads, my columns) -> attention | silu -> o | down -> reduce-scatter -> [s/T] +
  *
- * Sums of the reduce-scatter are fp32 in rank order. Backward is the mirror image: dy is gathered, d of the normalised rows summed and
+ * The exec has the heads of this rank alone, and its group the ranks with the same piece: sp of them with tp, under split_gather it
+ * exchanges nothing. Sums of the reduce-scatter are fp32 in rank order. Backward is the mirror image: dy is gathered, d of the normalised rows summed and
  * scattered; normalised rows are gathered once more instead of kept. What a rank has of a weight: block_cut_of. A gradient is of this rank's
  * tokens (norms) or heads (norms of q and k, kv heads that several ranks have): ranks with the same piece have to add theirs up.
  *
@@ -30,7 +32,6 @@
 #include "base/dtype.h"
 #include "comm/comm.h"
 #include "sp/exec.h"
-#include "sp/plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,9 +67,7 @@ struct block_shape {
 bool block_tensor_shape(const struct block_shape *shape, enum block_tensor tensor, int64_t *rows, int64_t *cols);
 const char *block_tensor_name(enum block_tensor tensor); /* "mlp.up_proj.weight" */
 
-/* Ranks of an sp group among which a layer's weights are cut: 1 where each rank has them whole. */
-int block_ways(enum plan_method method, int sp);
-/* What one of them has: its heads, kv heads and columns of the MLP. */
+/* What one of the ranks that cut a layer has: its heads, kv heads and columns of the MLP. */
 struct block_shape block_shape_cut(const struct block_shape *whole, int ways);
 /* How a whole tensor is cut: `parts` equal pieces along one dimension, each on `copies` neighbouring ranks; rank r has piece
  * r / copies. parts * copies = ways. */
@@ -90,11 +89,10 @@ struct block_grads {
 struct block;      /* scratch for calls of at most `rows` tokens */
 struct block_kept; /* what a backward needs of its forward */
 
-/* How the ranks of a group share it. */
+/* How ranks share it. */
 struct block_parallel {
-    enum plan_method method;
-    struct comm *group; /* borrowed; may be NULL where weights are whole */
-    int64_t batch;      /* sequences in the rows; each is cut among the ranks */
+    struct comm *cut; /* those that cut its weights, borrowed; NULL: weights are whole */
+    int64_t batch;    /* sequences in the rows; each is cut among the ranks */
 };
 
 /* shape: of whole weights. mlp_rows: rows of the MLP at a time, of which nothing is kept; 0: all, kept. */
@@ -107,11 +105,11 @@ void block_kept_destroy(struct block_kept *kept);
 int64_t block_bytes(const struct block *block); /* scratch */
 int64_t block_kept_bytes(const struct block_kept *kept);
 
-/* all [rows * block_ways] from each rank's mine [rows]. Collective over the group where rows are gathered. */
+/* all [rows * ways] from each rank's mine [rows]. Collective over those that cut weights. */
 enum status block_gather_positions(struct block *block, const int32_t *mine, int32_t *all, struct dev_queue *queue);
 
-/* positions [rows * block_ways] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y is not x; NULL: as above. exec's problem
- * has `rows` tokens a rank. */
+/* positions [rows * ways] int32, inv_freq [head_dim / 2]: of RoPE, in device memory. y is not x; NULL: as above. exec: of as many rows and
+ * of this rank's heads. */
 struct block_rope {
     const int32_t *positions;
     const float *inv_freq;

@@ -32,10 +32,11 @@ static enum status prepare(struct exec *exec)
         char text[PLAN_TEXT];
         return WHERE(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "%.200s", plan_text(&exec->plan, text));
     }
+    if (comm_size(exec->group) != exec->plan.sp)
+        return FAIL(STATUS_USAGE, "a plan of sp %d on a group of %d ranks", exec->plan.sp, comm_size(exec->group));
+    TRY(plan_cut(&exec->problem, &exec->plan)); /* from here on a rank's heads are all there are */
     exec->sp = exec->plan.sp;
-    if (comm_size(exec->group) != exec->sp)
-        return FAIL(STATUS_USAGE, "a plan of sp %d on a group of %d ranks", exec->sp, comm_size(exec->group));
-    exec->rank = comm_rank(exec->group);
+    exec->rank = comm_rank(exec->group) % exec->sp;
     exec->dim = problem->head_dim;
     exec->dim_v = problem_dim_v(problem);
     exec->elem_bytes = dtype_bytes(problem->dtype);

@@ -1,12 +1,13 @@
 /* sp/exec.h -- a plan bound to buffers: one attention layer under sequence parallelism, forward and backward.
  *
- * Collective over the sp group. Owns its buffers; the caller fills and reads the sequence side through exec_tensors. Destroyed
+ * Collective over the sp group, with tp over the sp ranks with the same part of the layer. Owns its buffers; the caller fills and reads the sequence side through exec_tensors. Destroyed
  * after use. Forward: for each chunk, exchange q (and k, v on the first chunk that needs them) in, attention, exchange o out. Backward:
  * do in, attention backward, dq out; dk and dv out once complete. Softmax statistics are kept from forward.
  *
  * Under method ring nothing is exchanged: keys and values go round the group while it computes (sp/ring.h). Under ulysses+ring the ranks
  * that share a place of the ring exchange, and the attention between is a ring's. Which tokens a rank has: exec_tensors. Under split_gather
- * nothing moves at all: rows were gathered before (sp/block.h), and what is called the sequence side is this rank's heads of all tokens.
+ * nothing moves at all: rows were gathered before (sp/block.h), and what is called the sequence side is this rank's heads of all tokens. So it
+ * is with tp, but that the sp ranks with these heads share the tokens by their method.
  *
  *     TRY(exec_create(&problem, &plan, group, dev, &exec));
  *     const struct exec_tensors *t = exec_tensors(exec);   // fill t->q, t->k, t->v, t->d_o
@@ -23,7 +24,7 @@
 struct exec;
 
 /* Sequence side of this rank, contiguous: q, o, d_o, dq [B][S/P][heads][D]; k, v, dk, dv [B][S/P][kv_heads][D]. Of split_gather
- * [B][S] instead, and heads / P and its kv heads. */
+ * [B][S] instead, and heads / P and its kv heads; with tp T heads / T and its kv heads. */
 struct exec_tensors {
     int64_t seq_local, seq; /* padded */
     struct shard shard;     /* which tokens of each row these are */
@@ -53,7 +54,7 @@ const struct exec_times *exec_times(struct exec *exec);
 struct exec_middle { /* each [B][tokens of shard][local heads][D], contiguous */
     const void *q, *k, *v, *o;
     int heads, kv_heads;       /* local */
-    int head_first, kv_first;  /* global index of local head 0 */
+    int head_first, kv_first;  /* index of local head 0, among those of the ranks that cut a layer as this one does */
     struct shard shard;        /* all tokens, or those of a place of the ring */
 };
 struct exec_middle exec_middle(const struct exec *exec);

@@ -213,33 +213,6 @@ static enum status prepare(struct exec *exec)
     return queues_create(exec);
 }
 
-/* Method split_gather: whole sequences meet this rank's heads (sp/block.h gathers them), so the problem and the plan become those of a
- * rank alone. Padding is for it a part of the sequence, and a document of its own where a mask would see it. */
-static enum status prepare_split_gather(struct exec *exec)
-{
-    struct problem *problem = &exec->problem;
-    int64_t padded = shard_padded(problem, &exec->plan), padding = padded - problem->seq;
-    int heads = problem->heads / exec->sp, kv_first = model_kv_first(problem->kv_heads, exec->sp, exec->rank);
-    problem->heads = heads;
-    problem->kv_heads = model_kv_local(problem->kv_heads, exec->sp);
-    if (padding > 0 && problem->docs == 0 && !problem->causal)
-        problem->doc_len[problem->docs++] = problem->seq;
-    if (padding > 0 && problem->docs == PROBLEM_MAX_DOCS)
-        return FAIL(STATUS_UNSUPPORTED, "%d documents and padding of %lld tokens: at most %d documents then",
-                    problem->docs, (long long)padding, PROBLEM_MAX_DOCS - 1);
-    if (padding > 0 && problem->docs > 0)
-        problem->doc_len[problem->docs++] = padding;
-    problem->seq = padded;
-    problem->world = 1;
-    exec->plan.sp = exec->plan.dp_shard = exec->plan.dp_replicate = 1;
-    exec->sp = 1;
-    exec->rank = 0;
-    TRY(prepare(exec));
-    exec->head_first = comm_rank(exec->group) * heads;
-    exec->kv_first = kv_first;
-    return STATUS_OK;
-}
-
 /* Ranks that share a place are neighbours: their exchange moves more at once than the ring does. */
 static enum status groups_open(struct exec *exec)
 {
@@ -327,12 +300,12 @@ static struct exec_middle middle(const struct exec *exec)
     return out;
 }
 
-#define LAYER(method_, prepare_)                                                                                       \
+#define LAYER(method_)                                                                                                 \
     {                                                                                                                  \
-        .method = method_, .prepare = prepare_, .build = build, .destroy = destroy, .run = exec_run,                   \
+        .method = method_, .prepare = prepare, .build = build, .destroy = destroy, .run = exec_run,                    \
         .times = exec_run_times, .middle = middle                                                                      \
     }
-const struct method method_ulysses = LAYER(PLAN_METHOD_ULYSSES, prepare);
-const struct method method_ring = LAYER(PLAN_METHOD_RING, prepare);
-const struct method method_ulysses_ring = LAYER(PLAN_METHOD_ULYSSES_RING, prepare);
-const struct method method_split_gather = LAYER(PLAN_METHOD_SPLIT_GATHER, prepare_split_gather);
+const struct method method_ulysses = LAYER(PLAN_METHOD_ULYSSES);
+const struct method method_ring = LAYER(PLAN_METHOD_RING);
+const struct method method_ulysses_ring = LAYER(PLAN_METHOD_ULYSSES_RING);
+const struct method method_split_gather = LAYER(PLAN_METHOD_SPLIT_GATHER);

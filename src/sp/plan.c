@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "sp/shard.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -248,6 +249,20 @@ int plan_ways(const struct plan *plan)
 {
     int ways = plan->method == PLAN_METHOD_SPLIT_GATHER ? plan->sp : plan->tp;
     return ways > 1 ? ways : 1;
+}
+
+enum status plan_cut(struct problem *problem, struct plan *plan)
+{
+    int ways = plan_ways(plan);
+    if (ways == 1)
+        return STATUS_OK;
+    TRY(problem_cut(problem, ways, shard_padded(problem, plan)));
+    problem->world /= ways;
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER)
+        plan->sp = 1;
+    else
+        plan->tp = 1;
+    return STATUS_OK;
 }
 
 int plan_ring(const struct plan *plan)

@@ -5,7 +5,8 @@
  * "ring=2" stands behind sp in a plan of ulysses+ring. Where keys and values go round a ring alone the exchange is "sendrecv", under
  * split_gather it is "allgather".
  *
- * sp groups are consecutive ranks; order[] maps ranks to devices, each once, when that is not the identity.
+ * Rank = ((replicate * dp_shard + shard) * sp + s) * tp + t: those that share a sequence are neighbours. order[] maps ranks to devices,
+ * each once, when that is not the identity.
  */
 #ifndef SPTUNE_SP_PLAN_H
 #define SPTUNE_SP_PLAN_H
@@ -71,6 +72,9 @@ bool plan_same_way(const struct plan *a, const struct plan *b);
 int plan_sequence_ranks(const struct plan *plan);
 /* Ranks, neighbours too, that cut a layer's weights and heads among them (sp/block.h): tp, under split_gather sp; 1: each has all. */
 int plan_ways(const struct plan *plan);
+/* Where they cut something, problem and plan become those of the ranks that have the same piece: sp of them with tp, under split_gather one.
+ * Of a plan that plan_check accepts. Fails as problem_cut. */
+enum status plan_cut(struct problem *problem, struct plan *plan);
 /* The two factors of sp: ranks that pass keys and values round (1 of ulysses, sp of ring), and ranks among which heads are exchanged. */
 int plan_ring(const struct plan *plan);
 int plan_head_ranks(const struct plan *plan);
@@ -81,6 +85,8 @@ void plan_chunk(const struct problem *problem, const struct plan *plan, int chun
 struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
 /* All of it but what its attention kernel says: of a plan whose attention is no kernel here but was timed as others have it. */
 struct verdict plan_check_without_attention(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
+/* Its part about tp: heads, columns of the MLP and ranks that it divides. nearest: sizes of tp. */
+struct verdict plan_check_tp(const struct problem *problem, const struct plan *plan);
 /* Its part about sizes: their product is the world, the rank order names every device once. */
 struct verdict plan_check_sizes(const struct problem *problem, const struct plan *plan);
 

@@ -37,15 +37,17 @@ struct verdict plan_check_sizes(const struct problem *problem, const struct plan
     if (plan->sp < 1 || plan->dp_shard < 1 || plan->dp_replicate < 1 || plan->tp < 1)
         return verdict_no(RULE_WORLD, "sp %d, dp_shard %d, dp_replicate %d, tp %d: every size is 1 or more", plan->sp,
                           plan->dp_shard, plan->dp_replicate, plan->tp);
-    if (plan->tp > 1)
-        return verdict_no(RULE_TARGET_CANNOT, "tp %d: tensor parallelism is not part of this build; tp is 1", plan->tp);
     if (plan->sp > problem->world)
         return verdict_no(RULE_WORLD, "sp %d is more than the %d processes", plan->sp, problem->world);
-    /* Divided, not multiplied: the product of three sizes as large as an int holds would not fit. */
-    int left = problem->world / plan->sp;
-    if (problem->world % plan->sp != 0 || left % plan->dp_shard != 0 || left / plan->dp_shard != plan->dp_replicate)
-        return verdict_no(RULE_WORLD, "sp %d x dp_shard %d x dp_replicate %d is not the %d processes of the job",
-                          plan->sp, plan->dp_shard, plan->dp_replicate, problem->world);
+    /* Divided, not multiplied: the product of four sizes as large as an int holds would not fit. */
+    const int sizes[] = {plan->sp, plan->tp, plan->dp_shard, plan->dp_replicate};
+    int left = problem->world;
+    for (int i = 0; i < 4 && left > 0; i++)
+        left = left % sizes[i] == 0 ? left / sizes[i] : 0;
+    if (left != 1)
+        return verdict_no(RULE_WORLD,
+                          "sp %d x tp %d x dp_shard %d x dp_replicate %d is not the %d processes of the job", plan->sp,
+                          plan->tp, plan->dp_shard, plan->dp_replicate, problem->world);
     return order_check(problem, plan);
 }
 
@@ -53,7 +55,10 @@ struct verdict plan_check_sizes(const struct problem *problem, const struct plan
 static struct verdict length_check(const struct problem *problem, const struct plan *plan)
 {
     int multiple = shard_multiple(plan);
-    const char *whom = multiple == plan->sp ? "sp " : "2 x sp, the pieces of a ring's sequence, ";
+    const char *whom = plan_ring(plan) > 1 ? (plan->tp > 1 ? "2 x sp x tp, the pieces of a ring's sequence, "
+                                                           : "2 x sp, the pieces of a ring's sequence, ")
+                       : plan->tp > 1      ? "sp x tp "
+                                           : "sp ";
     if (!problem->seq_fixed || problem->seq % multiple == 0)
         return VERDICT_YES;
     int64_t above = problem_padded(problem, multiple), below = above - multiple;
@@ -67,34 +72,72 @@ static struct verdict length_check(const struct problem *problem, const struct p
     return no;
 }
 
-/* A size that suits heads and ffn, if it is nearer than what was found. */
-static void ffn_nearest(const struct problem *problem, int candidate, int sp, int64_t nearest[2])
+/* Can `ways` ranks cut a layer? With tp, sp groups of ranks that exchange heads are left beside. */
+static bool ways_fit(const struct problem *problem, const struct plan *plan, int ways)
 {
-    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, candidate, problem->world);
-    if (!verdict_ok(&heads) || problem->ffn % candidate != 0)
+    bool tp = plan->method != PLAN_METHOD_SPLIT_GATHER;
+    struct verdict cut = model_sp_heads(problem->heads, problem->kv_heads, ways, problem->world);
+    if (!verdict_ok(&cut) || problem->ffn % ways != 0 || (tp && problem->world / ways % plan->sp != 0))
+        return false;
+    cut = model_sp_heads(problem->heads / ways, model_kv_local(problem->kv_heads, ways), tp ? plan_head_ranks(plan) : 1,
+                         0);
+    return verdict_ok(&cut);
+}
+
+static void ways_consider(const struct problem *problem, const struct plan *plan, int candidate, int64_t nearest[2])
+{
+    int ways = plan_ways(plan);
+    if (!ways_fit(problem, plan, candidate))
         return;
-    if (candidate < sp && candidate > nearest[0])
+    if (candidate < ways && candidate > nearest[0])
         nearest[0] = candidate;
-    if (candidate > sp && (nearest[1] == 0 || candidate < nearest[1]))
+    if (candidate > ways && (nearest[1] == 0 || candidate < nearest[1]))
         nearest[1] = candidate;
 }
 
-/* split_gather cuts the columns of the MLP as it cuts heads. */
-static struct verdict ffn_check(const struct problem *problem, const struct plan *plan)
+/* Only divisors of the heads do. */
+static void ways_nearest(const struct problem *problem, const struct plan *plan, int64_t nearest[2])
 {
-    int64_t over = problem->ffn % plan->sp, nearest[2] = {0};
-    if (plan->method != PLAN_METHOD_SPLIT_GATHER || over == 0)
-        return VERDICT_YES;
+    nearest[0] = nearest[1] = 0;
     for (int d = 1; d <= problem->heads / d; d++) {
         if (problem->heads % d != 0)
             continue;
-        ffn_nearest(problem, d, plan->sp, nearest);
-        ffn_nearest(problem, problem->heads / d, plan->sp, nearest);
+        ways_consider(problem, plan, d, nearest);
+        ways_consider(problem, plan, problem->heads / d, nearest);
     }
+}
+
+/* Ranks that cut a layer cut the columns of the MLP as they cut heads. */
+static struct verdict ffn_check(const struct problem *problem, const struct plan *plan)
+{
+    int ways = plan_ways(plan);
+    int64_t over = problem->ffn % ways;
+    if (over == 0)
+        return VERDICT_YES;
     struct verdict no = verdict_no(RULE_FFN_NOT_DIVISIBLE, "%lld columns of the MLP over %d ranks leave %lld over",
-                                   (long long)problem->ffn, plan->sp, (long long)over);
-    no.nearest[0] = nearest[0];
-    no.nearest[1] = nearest[1];
+                                   (long long)problem->ffn, ways, (long long)over);
+    ways_nearest(problem, plan, no.nearest);
+    return no;
+}
+
+struct verdict plan_check_tp(const struct problem *problem, const struct plan *plan)
+{
+    if (plan->tp <= 1 || plan->sp < 1)
+        return VERDICT_YES;
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER)
+        return verdict_no(RULE_TARGET_CANNOT,
+                          "tp %d with method split_gather, whose sp %d ranks cut layers already; tp is 1", plan->tp,
+                          plan->sp);
+    struct verdict cut = model_sp_heads(problem->heads, problem->kv_heads, plan->tp, problem->world);
+    if (verdict_ok(&cut))
+        cut = ffn_check(problem, plan);
+    if (verdict_ok(&cut) && problem->world / plan->tp % plan->sp != 0)
+        cut = verdict_no(RULE_WORLD, "%d processes in groups of %d x sp %d leave some over", problem->world, plan->tp,
+                         plan->sp);
+    if (verdict_ok(&cut))
+        return length_check(problem, plan);
+    struct verdict no = verdict_no(cut.rule, "tp %d: %s", plan->tp, cut.why);
+    ways_nearest(problem, plan, no.nearest);
     return no;
 }
 
@@ -108,6 +151,29 @@ struct verdict plan_check_sp(const struct problem *problem, const struct plan *p
     if (verdict_ok(&heads))
         heads = ffn_check(problem, plan);
     return verdict_ok(&heads) ? length_check(problem, plan) : heads;
+}
+
+/* What the ranks with the same part of a layer have to do. */
+struct share {
+    struct problem problem;
+    struct plan plan;
+};
+
+/* The job as a whole, and what it leaves each rank. */
+static struct verdict share_make(const struct problem *problem, const struct plan *plan, struct share *out)
+{
+    if (problem_check(problem) != STATUS_OK)
+        return verdict_no(RULE_KERNEL_CANNOT, "%.200s", status_last()->what);
+    if ((unsigned)plan->method >= PLAN_METHOD_COUNT)
+        return verdict_no(RULE_KERNEL_CANNOT, "method %s is not one; ulysses, ring, split_gather and ulysses+ring are",
+                          plan_method_name(plan->method));
+    struct verdict verdict = plan_check_tp(problem, plan);
+    if (!verdict_ok(&verdict))
+        return verdict;
+    *out = (struct share){*problem, *plan};
+    if (plan->tp > 1 && plan->sp > 0 && plan_cut(&out->problem, &out->plan) != STATUS_OK)
+        return verdict_no(RULE_KERNEL_CANNOT, "%.200s", status_last()->what);
+    return VERDICT_YES;
 }
 
 static struct verdict training_check(const struct plan *plan)
@@ -246,38 +312,47 @@ static struct verdict chunks_check(const struct problem *problem, const struct p
     return no;
 }
 
-/* What holds whatever computes and moves the data. */
-static struct verdict shapes_check(const struct problem *problem, const struct plan *plan)
+/* What is wrong with a share is so because of tp, too. */
+static struct verdict of_share(const struct plan *plan, struct verdict verdict)
 {
-    struct verdict verdict;
-    if (problem_check(problem) != STATUS_OK)
-        return verdict_no(RULE_KERNEL_CANNOT, "%.200s", status_last()->what);
-    if ((unsigned)plan->method >= PLAN_METHOD_COUNT)
-        return verdict_no(RULE_KERNEL_CANNOT, "method %s is not one; ulysses, ring, split_gather and ulysses+ring are",
-                          plan_method_name(plan->method));
+    if (plan->tp <= 1 || verdict_ok(&verdict))
+        return verdict;
+    struct verdict no = verdict_no(verdict.rule, "beside tp %d: %s", plan->tp, verdict.why);
+    memcpy(no.nearest, verdict.nearest, sizeof no.nearest);
+    return no;
+}
+
+/* What holds whatever computes and moves the data. */
+static struct verdict shapes_check(const struct problem *problem, const struct plan *plan, struct share *share)
+{
+    struct verdict verdict = share_make(problem, plan, share);
+    if (!verdict_ok(&verdict))
+        return verdict;
     if (plan->sp >= 1) { /* what is wrong with sp itself says more than that a product is wrong */
-        verdict = plan_check_sp(problem, plan);
+        verdict = of_share(plan, plan_check_sp(&share->problem, &share->plan));
         if (!verdict_ok(&verdict))
             return verdict;
     }
     verdict = plan_check_sizes(problem, plan);
     if (verdict_ok(&verdict))
         verdict = training_check(plan);
-    return verdict_ok(&verdict) ? chunks_check(problem, plan) : verdict;
+    return verdict_ok(&verdict) ? of_share(plan, chunks_check(&share->problem, &share->plan)) : verdict;
 }
 
 struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
 {
-    struct verdict verdict = shapes_check(problem, plan);
+    struct share share;
+    struct verdict verdict = shapes_check(problem, plan, &share);
     if (verdict_ok(&verdict))
-        verdict = attention_check(problem, plan, dev);
+        verdict = attention_check(&share.problem, &share.plan, dev);
     if (verdict_ok(&verdict))
-        verdict = exchange_check(problem, plan, dev);
+        verdict = exchange_check(&share.problem, &share.plan, dev);
     return verdict;
 }
 
 struct verdict plan_check_without_attention(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
 {
-    struct verdict verdict = shapes_check(problem, plan);
-    return verdict_ok(&verdict) ? exchange_check(problem, plan, dev) : verdict;
+    struct share share;
+    struct verdict verdict = shapes_check(problem, plan, &share);
+    return verdict_ok(&verdict) ? exchange_check(&share.problem, &share.plan, dev) : verdict;
 }

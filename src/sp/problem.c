@@ -127,3 +127,19 @@ int problem_dim_v(const struct problem *problem)
 {
     return problem->head_dim_v > 0 ? problem->head_dim_v : problem->head_dim;
 }
+
+enum status problem_cut(struct problem *problem, int ways, int64_t padded)
+{
+    int64_t padding = padded - problem->seq;
+    if (padding > 0 && problem->docs == PROBLEM_MAX_DOCS)
+        return FAIL(STATUS_UNSUPPORTED, "%d documents and padding of %lld tokens: at most %d documents then",
+                    problem->docs, (long long)padding, PROBLEM_MAX_DOCS - 1);
+    if (padding > 0 && problem->docs == 0 && !problem->causal)
+        problem->doc_len[problem->docs++] = problem->seq;
+    if (padding > 0 && problem->docs > 0)
+        problem->doc_len[problem->docs++] = padding;
+    problem->seq = padded;
+    problem->heads /= ways;
+    problem->kv_heads = model_kv_local(problem->kv_heads, ways);
+    return STATUS_OK;
+}

@@ -23,6 +23,9 @@ static struct verdict native_check(const struct model *model, const struct probl
     (void)problem;
     if (plan->offload == PLAN_OFFLOAD_PARAMS)
         return verdict_no(RULE_TARGET_CANNOT, "the harness keeps parameters on the device");
+    if (plan->tp > 1)
+        return verdict_no(RULE_TARGET_CANNOT, "tp %d: `train --tp` runs it, but no model here has a price for it",
+                          plan->tp);
     return VERDICT_YES;
 }
 
@@ -56,12 +59,12 @@ const struct target target_sptune = {
                  .micro_batch = 1,
                  .accumulate = 1,
                  .checkpointing = PLAN_CHECKPOINTING_FULL},
-    .memory = {.attention_copies = 0,         /* exact: what exec allocates (work_exec_bytes) */
-               .mlp_copies = 8,               /* gate, up, activation, product, and the gradient of each */
-               .mlp_hidden = 3,               /* input, output, gradient */
-               .logits_bytes = 10,            /* storage 2, fp32 4, gradient 4 */
-               .logits_fp32_bytes = 8,        /* storage 4, gradient 4 */
-               .tile_bytes = 10,              /* as whole */
+    .memory = {.attention_copies = 0,  /* exact: what exec allocates (work_exec_bytes) */
+               .mlp_copies = 8,        /* gate, up, activation, product, and the gradient of each */
+               .mlp_hidden = 3,        /* input, output, gradient */
+               .logits_bytes = 10,     /* storage 2, fp32 4, gradient 4 */
+               .logits_fp32_bytes = 8, /* storage 4, gradient 4 */
+               .tile_bytes = 10,       /* as whole */
                .units = true,
                .master_fp32 = true,
                .context_bytes = 800000000,    /* assumed: CUDA context and NCCL without a framework */

@@ -20,7 +20,7 @@ struct decoder {
     const struct layout *layout;
     struct params *params;
     struct plan plan;
-    struct comm *sp;
+    const struct groups *groups;
     struct dev *dev;
     int elem_bytes;
     float *inv_freq; /* [head_dim / 2] */
@@ -84,18 +84,18 @@ static enum status rope_fill(struct decoder *decoder)
 
 /* ---- life ---- */
 
-enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan, struct comm *sp,
-                           struct dev *dev, struct decoder **out)
+enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan,
+                           const struct groups *groups, struct dev *dev, struct decoder **out)
 {
     struct decoder *decoder = NULL;
-    TRY(comm_agree(sp, mem_alloc(sizeof *decoder, "a decoder", (void **)&decoder), "prepare a decoder"));
+    TRY(groups_agree(groups, mem_alloc(sizeof *decoder, "a decoder", (void **)&decoder), "prepare a decoder"));
     decoder->layout = layout;
     decoder->params = params;
     decoder->plan = *plan;
-    decoder->sp = sp;
+    decoder->groups = groups;
     decoder->dev = dev;
     decoder->elem_bytes = dtype_bytes(layout->block.dtype);
-    enum status status = comm_agree(sp, rope_fill(decoder), "prepare a decoder");
+    enum status status = groups_agree(groups, rope_fill(decoder), "prepare a decoder");
     if (status != STATUS_OK) {
         decoder_destroy(decoder);
         return status;
@@ -205,7 +205,7 @@ static enum status rows_alloc(struct decoder *d)
     TRY(room(d, d->rows, 4, "ids", &d->ids));
     TRY(room(d, d->rows, 4, "labels", &d->labels));
     TRY(room(d, d->rows, 4, "positions", &d->positions));
-    TRY(room(d, d->rows * block_ways(d->plan.method, d->plan.sp), 4, "positions", &d->all_positions));
+    TRY(room(d, d->rows * plan_ways(&d->plan), 4, "positions", &d->all_positions));
     TRY(room(d, d->tile * m->vocab, 4, "logits", &d->logits));
     d->narrow = d->logits;
     if (d->layout->block.dtype != DTYPE_FP32)
@@ -224,7 +224,7 @@ static int64_t tile_rows(const struct decoder *d)
 static enum status own_alloc(struct decoder *d)
 {
     int layers = d->layout->model.layers;
-    struct block_parallel parallel = {d->plan.method, d->sp, d->problem.batch};
+    struct block_parallel parallel = {d->groups->cut, d->problem.batch};
     d->tile = tile_rows(d);
     d->sets = d->plan.checkpointing == PLAN_CHECKPOINTING_NONE ? layers : 1;
     TRY(mem_alloc((size_t)d->sets * sizeof *d->exec, "attention layers", (void **)&d->exec));
@@ -244,9 +244,10 @@ static enum status bind(struct decoder *d, const struct problem *problem)
     unbind(d);
     d->problem = *problem;
     d->rows = problem->batch * shard_local(problem, &d->plan);
-    TRY(comm_agree(d->sp, own_alloc(d), "allocate activations"));
+    TRY(groups_agree(d->groups, own_alloc(d), "allocate activations"));
     for (int s = 0; s < d->sets; s++)
-        TRY(exec_create(problem, &d->plan, d->sp, d->dev, &d->exec[s]));
+        TRY(groups_agree(d->groups, exec_create(problem, &d->plan, d->groups->sp, d->dev, &d->exec[s]),
+                         "prepare a layer"));
     d->bound = true;
     return STATUS_OK;
 }

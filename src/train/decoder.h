@@ -2,8 +2,9 @@
  *
  *   x_0 = embedding[ids]   x_{l+1} = block_l(x_l)   logits = norm(x_L) head^T   loss = sum over labels of cross-entropy
  *
- * Rows are B * S/P tokens in the order of the plan's shards (train/data.h). Checkpointing full keeps x_l alone and runs each layer again
- * in backward; offload keeps them in host memory (train/stash.h); none keeps what blocks and attention need, an exec per layer. Logits are made of a tile of rows at a time.
+ * Rows are B * S/P tokens (with tp B * S/(P T)) in the order of the plan's shards (train/data.h). Checkpointing full keeps x_l alone and
+ * runs each layer again in backward; offload keeps them in host memory (train/stash.h); none keeps what blocks and attention need, an exec
+ * per layer. Logits are made of a tile of rows at a time.
  * Gradients go into the params of the same job, unit by unit, each reduced once it is complete. Collective over the job.
  */
 #ifndef SPTUNE_TRAIN_DECODER_H
@@ -20,9 +21,9 @@ struct decoder_batch {
     const int32_t *ids, *labels, *positions;
 };
 
-/* sp: the group of the plan, borrowed with everything else. */
-enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan, struct comm *sp,
-                           struct dev *dev, struct decoder **out);
+/* All is borrowed. */
+enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan,
+                           const struct groups *groups, struct dev *dev, struct decoder **out);
 void decoder_destroy(struct decoder *decoder);
 /* The problem may differ from call to call (length, documents); what depends on it is made again then. *loss: the sum of this rank's
  * token losses. With backward, gradients of scale * loss are added. */

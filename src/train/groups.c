@@ -2,7 +2,6 @@
 #include "train/groups.h"
 
 #include "base/mem.h"
-#include "sp/block.h"
 
 #include <stdlib.h>
 
@@ -23,19 +22,23 @@ static enum status finish(struct groups *groups, enum status status)
 
 enum status groups_create(struct comm *world, const struct plan *plan, struct dev *dev, struct groups *out)
 {
-    int rank = comm_rank(world), shard = plan->sp * plan->dp_shard;
+    int rank = comm_rank(world), sequence = plan_sequence_ranks(plan), shard = sequence * plan->dp_shard,
+        ways = plan_ways(plan);
     struct groups groups = {.world = world, .dev = dev};
-    if (shard * plan->dp_replicate * plan->tp != comm_size(world))
+    if (shard * plan->dp_replicate != comm_size(world))
         return FAIL(STATUS_USAGE, "sp %d x dp_shard %d x dp_replicate %d x tp %d on %d ranks", plan->sp, plan->dp_shard,
                     plan->dp_replicate, plan->tp, comm_size(world));
-    enum status status = comm_split(world, rank / plan->sp, rank, &groups.sp);
+    enum status status = comm_split(world, rank / sequence * plan->tp + rank % plan->tp, rank, &groups.sp);
     if (status == STATUS_OK)
         status = comm_split(world, rank / shard, rank, &groups.shard);
     if (status == STATUS_OK)
         status = comm_split(world, rank % shard, rank, &groups.replicate);
     groups.layers = groups.shard;
-    if (status == STATUS_OK && block_ways(plan->method, plan->sp) > 1)
-        status = comm_split(world, rank / shard * plan->sp + rank % plan->sp, rank, &groups.layers);
+    groups.cut = plan->method == PLAN_METHOD_SPLIT_GATHER && ways > 1 ? groups.sp : NULL;
+    if (status == STATUS_OK && plan->tp > 1)
+        status = comm_split(world, rank / ways, rank, &groups.cut);
+    if (status == STATUS_OK && ways > 1)
+        status = comm_split(world, rank / shard * ways + rank % ways, rank, &groups.layers);
     TRY(finish(&groups, status));
     *out = groups;
     return STATUS_OK;
@@ -60,12 +63,21 @@ void groups_destroy(struct groups *groups)
 {
     if (groups->layers != groups->shard)
         comm_close(groups->layers);
+    if (groups->cut != groups->sp)
+        comm_close(groups->cut);
     comm_close(groups->replicate);
     comm_close(groups->shard);
     comm_close(groups->sp);
     if (groups->dev != NULL)
         dev_free(groups->dev, groups->room);
     *groups = (struct groups){0};
+}
+
+/* What those of one piece agree on, the others that share their sequence hear from them. */
+enum status groups_agree(const struct groups *groups, enum status mine, const char *doing)
+{
+    enum status status = comm_agree(groups->sp, mine, doing);
+    return groups->cut == NULL || groups->cut == groups->sp ? status : comm_agree(groups->cut, status, doing);
 }
 
 enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue)
@@ -94,9 +106,10 @@ enum status groups_sum(const struct groups *groups, double *values, int n, struc
 
 int64_t groups_deadline(struct groups *groups, int64_t after_us)
 {
-    struct comm *all[] = {groups->world, groups->sp, groups->shard, groups->layers, groups->replicate};
+    struct comm *all[] = {groups->world, groups->sp, groups->shard, groups->layers, groups->replicate, groups->cut};
     int64_t was = comm_deadline(groups->world);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        comm_set_deadline(all[i], after_us);
+        if (all[i] != NULL)
+            comm_set_deadline(all[i], after_us);
     return was;
 }

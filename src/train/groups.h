@@ -1,7 +1,13 @@
 /* train/groups.h -- the groups of ranks that a plan cuts a job into, and sums over them.
  *
- * Rank = (replicate * dp_shard + shard) * sp + s: an sp group is consecutive ranks, so is a shard group. Where an sp group cuts layers
- * (sp/block.h: split_gather) its ranks have different pieces, and one piece is shared by the dp_shard ranks with the same s.
+ * Rank = ((replicate * dp_shard + shard) * sp + s) * tp + t: the sp * tp that share a sequence are consecutive ranks, so is a shard group.
+ * The ranks that cut layers (sp/block.h), consecutive too, are those of one s, or of one sp group under split_gather; each has another
+ * piece. What is done piece by piece is done by the ranks with the same piece: an sp group with tp, and what shares out a layer.
+ *
+ *     sp 2, tp 2, dp_shard 2      rank   0 1 2 3 4 5 6 7
+ *                                 cut    a a b b c c d d
+ *                                 sp     a b a b c d c d
+ *                                 layers a b a b a b a b      (shard: all)
  */
 #ifndef SPTUNE_TRAIN_GROUPS_H
 #define SPTUNE_TRAIN_GROUPS_H
@@ -13,6 +19,7 @@ struct groups {
     struct comm *world;                  /* borrowed */
     struct comm *sp, *shard, *replicate; /* owned; shard: what ZeRO shares a copy of the parameters among */
     struct comm *layers; /* the same for what layers have: ranks with the same pieces; else it is `shard` */
+    struct comm *cut;    /* ranks that cut layers: under split_gather it is `sp`; NULL: none do */
     struct dev *dev;
     void *room; /* device memory of sums */
 };
@@ -22,6 +29,9 @@ enum status groups_create(struct comm *world, const struct plan *plan, struct de
 void groups_destroy(struct groups *groups); /* of a zeroed one nothing */
 /* A group of this rank alone. Collective. */
 enum status groups_create_alone(struct comm *world, struct dev *dev, struct groups *out);
+
+/* comm_agree among the ranks that share a sequence. */
+enum status groups_agree(const struct groups *groups, enum status mine, const char *doing);
 
 enum { GROUPS_SUM_MAX = 8 };
 /* values[n] become their sums over the world, in rank order: the same bits everywhere. */

@@ -42,8 +42,9 @@ struct slot {
 
 /* Groups as those of the same name, on one connection. */
 struct links {
-    struct comm *shard, *layers, *sp;
-    struct comm *copies; /* ranks of the sp group with the same kv heads; NULL where there are none, or all have them */
+    struct comm *shard, *layers, *cut;
+    struct comm
+        *copies; /* of those that cut, ranks with the same kv heads; NULL where there are none, or all have them */
 };
 
 struct carrier {
@@ -206,7 +207,7 @@ static enum status slots_alloc(struct params *params)
 /* Whose sums of squares make the norm; NULL: this rank has them all. */
 static struct comm *norm_group(const struct params *params)
 {
-    return params->stage > 0 ? params->groups->shard : params->layout->ways > 1 ? params->groups->sp : NULL;
+    return params->stage > 0 ? params->groups->shard : params->layout->ways > 1 ? params->groups->cut : NULL;
 }
 
 static size_t scatter_scratch(const struct params *params)
@@ -231,7 +232,7 @@ static enum status scratch_alloc(struct params *params)
         int64_t elems;
     } sums[] = {{params->stage == 0 ? groups->world : NULL, whole},
                 {groups->replicate, per},
-                {params->layout->ways > 1 ? groups->sp : NULL, whole},
+                {params->layout->ways > 1 ? groups->cut : NULL, whole},
                 {params->layout->ways > 1 ? groups->layers : NULL, whole},
                 {params->links.copies, whole}};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
@@ -320,7 +321,8 @@ static enum status links_open(struct comm *job, const struct links *as, struct l
         out->layers = out->shard;
     else
         TRY(group_again(job, as->layers, &out->layers));
-    TRY(group_again(job, as->sp, &out->sp));
+    if (as->cut != NULL)
+        TRY(group_again(job, as->cut, &out->cut));
     return as->copies != NULL ? group_again(job, as->copies, &out->copies) : STATUS_OK;
 }
 
@@ -329,9 +331,9 @@ static enum status connect(struct params *params)
     const struct layout *layout = params->layout;
     const struct groups *groups = params->groups;
     struct carrier *carrier = &params->carrier;
-    params->links = (struct links){groups->shard, groups->layers, groups->sp, NULL};
+    params->links = (struct links){groups->shard, groups->layers, groups->cut, NULL};
     if (layout->copies > 1 && layout->copies < layout->ways)
-        TRY(comm_split(groups->sp, layout->place / layout->copies, layout->place, &params->links.copies));
+        TRY(comm_split(groups->cut, layout->place / layout->copies, layout->place, &params->links.copies));
     carrier->links = params->links;
     if (!params->beside)
         return STATUS_OK;
@@ -368,7 +370,7 @@ static void carrier_close(struct carrier *carrier)
 {
     if (carrier->job != NULL) {
         comm_close(carrier->links.copies);
-        comm_close(carrier->links.sp);
+        comm_close(carrier->links.cut);
         if (carrier->links.layers != carrier->links.shard)
             comm_close(carrier->links.layers);
         comm_close(carrier->links.shard);
@@ -616,13 +618,13 @@ enum status params_grads(struct params *params, int index, struct dev_queue *que
     return STATUS_OK;
 }
 
-/* What ranks of the sp group have in common of a layer that they cut. */
+/* What ranks have in common of a layer that they cut. */
 static enum status sum_common(struct params *params, const struct links *links, int index, float *whole,
                               struct dev_queue *queue)
 {
     const struct layout_unit *layout = &params->layout->unit[index];
     if (layout->alike > 0)
-        TRY(comm_allreduce(links->sp, whole, layout->alike, DTYPE_FP32, params->scratch, queue));
+        TRY(comm_allreduce(links->cut, whole, layout->alike, DTYPE_FP32, params->scratch, queue));
     return layout->copied > 0 ? comm_allreduce(links->copies, whole + layout->alike, layout->copied, DTYPE_FP32,
                                                params->scratch, queue)
                               : STATUS_OK;

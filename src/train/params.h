@@ -1,8 +1,7 @@
 /* train/params.h -- parameters, gradients and optimizer state, shared by the ranks of a job as ZeRO does.
  *
- * A rank is (replicate, shard, s): s its place in its sp group, fastest, so an sp group is consecutive ranks. Every rank has data of its
- * own tokens, so gradients are sums over all ranks. The shard group, dp_shard * sp consecutive ranks, holds one copy of what a stage
- * shards, the same shard on the ranks of a replicate group:
+ * Every rank has data of its own tokens, so gradients are sums over all ranks. The shard group (train/groups.h), dp_shard * sp * tp
+ * consecutive ranks, holds one copy of what a stage shards, the same shard on the ranks of a replicate group:
  *
  *   stage   weights      gradients                             fp32 weights, m, v
  *   0       whole        whole, summed over the job            whole
@@ -13,8 +12,8 @@
  * A unit (train/layout.h) is padded to a multiple of the group. Sums are fp32, in rank order on the CPU: within the shard group, then over
  * the replicate group.
  *
- * Where an sp group cuts its layers (method split_gather) a rank's layers are its pieces, and their group is the dp_shard ranks with the same
- * pieces. What these have in common with other ranks of the sp group, norms and copied kv heads, is summed over those first. Embedding,
+ * Where ranks cut layers (tp, method split_gather) a rank's layers are its pieces, and their group is the ranks of the shard group with the same
+ * pieces. What these have in common with the others that cut the layer, norms and copied kv heads, is summed over those first. Embedding,
  * final norm and head are whole and shared as ever.
  *
  * Beside the caller's queue, where the device has two at once, the next unit's weights are gathered while this one computes and the last

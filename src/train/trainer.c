@@ -54,7 +54,7 @@ static enum status data_prepare(struct trainer *t)
                                .separator = o->separator,
                                .micro_batch = (int)o->plan.micro_batch,
                                .accumulate = (int)o->plan.accumulate,
-                               .groups = comm_size(t->world) / o->plan.sp,
+                               .groups = comm_size(t->world) / plan_sequence_ranks(&o->plan),
                                .epochs = o->epochs,
                                .seed = o->seed};
     enum status status = data_open(&how, &t->data);
@@ -110,7 +110,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
     t->world = world;
     t->dev = dev;
     TRY_OUT(comm_agree(world, dev_queue_create(dev, &t->queue), "prepare training"));
-    int ways = block_ways(options->plan.method, options->plan.sp);
+    int ways = plan_ways(&options->plan);
     TRY_OUT(comm_agree(world,
                        layout_create_cut(&options->model, options->dtype, ways, comm_rank(world) % ways, &t->layout),
                        "read the model"));
@@ -120,7 +120,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                           &t->groups, overlaps(world, dev), dev, &t->params));
     TRY_OUT(params_init(t->params, options->seed, t->queue));
     TRY_OUT(load(t));
-    TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, t->groups.sp, dev, &t->decoder));
+    TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, &t->groups, dev, &t->decoder));
     if (options->timed)
         decoder_time(t->decoder);
     *out = t;
@@ -150,9 +150,7 @@ const char *trainer_cannot(const struct plan *plan)
 {
     if (plan->offload == PLAN_OFFLOAD_PARAMS)
         return "this trainer keeps weights on the device";
-    if (plan->loss == PLAN_LOSS_FUSED)
-        return "this trainer has no fused loss";
-    return plan->tp > 1 ? "this trainer has no tensor parallelism beside sp" : "";
+    return plan->loss == PLAN_LOSS_FUSED ? "this trainer has no fused loss" : "";
 }
 
 int64_t trainer_first(const struct trainer *t)
@@ -227,12 +225,12 @@ enum status trainer_read(struct data *data, const struct plan *plan, int64_t ste
 static enum status read_step(struct trainer *t, int64_t step, double *valid, double *tokens)
 {
     const struct plan *plan = &t->options.plan;
-    int rank = comm_rank(t->world), sp = plan->sp;
+    int rank = comm_rank(t->world), ranks = plan_sequence_ranks(plan);
     enum status status = STATUS_OK;
     double sums[2] = {0};
     for (int64_t m = 0; m < plan->accumulate && status == STATUS_OK; m++) {
-        status = trainer_read(t->data, plan, step, m, data_group(rank, sp), data_index(rank, sp), &t->batch[m]);
-        if (status == STATUS_OK && data_index(rank, sp) == 0) {
+        status = trainer_read(t->data, plan, step, m, data_group(rank, ranks), data_index(rank, ranks), &t->batch[m]);
+        if (status == STATUS_OK && data_index(rank, ranks) == 0) {
             sums[0] += (double)t->batch[m].valid;
             sums[1] += (double)(t->batch[m].seq * t->batch[m].rows);
         }
@@ -246,7 +244,7 @@ static enum status read_step(struct trainer *t, int64_t step, double *valid, dou
 
 double trainer_share(const struct trainer *t, double step_valid, int64_t part_valid)
 {
-    struct loss_share share = {.groups = comm_size(t->world) / t->options.plan.sp,
+    struct loss_share share = {.groups = comm_size(t->world) / plan_sequence_ranks(&t->options.plan),
                                .micros = (int)t->options.plan.accumulate,
                                .step_valid = (int64_t)step_valid,
                                .part_valid = part_valid,

@@ -1,6 +1,6 @@
 /* train/trainer_sample.c -- tokens drawn from the model, each by a forward pass over all that came before it.
  *
- * Nothing is cached: it shows what was learnt, it does not serve. The rows of every sp group are the same, one row of a window, so that all
+ * Nothing is cached: it shows what was learnt, it does not serve. The rows of every group are the same, one row of a window, so that all
  * ranks join the collectives of a forward pass; the rank of the first group that has the last token draws, and tells the others.
  */
 #include "base/mem.h"
@@ -76,7 +76,7 @@ static enum status next(struct sampling *s, int64_t end)
     trainer_problem(&t->options, &(struct data_batch){.rows = 1, .seq = s->window}, comm_size(t->world), &problem);
     TRY(decoder_run(t->decoder, &problem, &batch, 0, false, t->queue, &loss));
     TRY(decoder_logits(t->decoder, mine ? row : -1, t->queue, s->logits));
-    if (mine && comm_rank(t->world) < t->options.plan.sp)
+    if (mine && comm_rank(t->world) < plan_sequence_ranks(&t->options.plan))
         token = draw(s, vocab);
     else
         (void)rng_uniform(&s->rng);
@@ -105,7 +105,7 @@ enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int
     struct sampling s = {.trainer = t, .temperature = temperature};
     int multiple = shard_multiple(&o->plan);
     s.window = (longest + multiple - 1) / multiple * multiple;
-    shard_of(&o->plan, s.window, data_index(comm_rank(t->world), o->plan.sp), &s.shard);
+    shard_of(&o->plan, s.window, data_index(comm_rank(t->world), plan_sequence_ranks(&o->plan)), &s.shard);
     int64_t given = longest / 2 < PROMPT_MAX ? longest / 2 : PROMPT_MAX;
     given = given < 1 ? 1 : given;
     rng_seed(&s.rng, o->seed, STREAM);

@@ -29,7 +29,7 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
     const struct plan *plan = &t->options.plan;
     struct data_batch batch = {0};
     struct plan whole;
-    int groups = comm_size(t->world) / plan->sp, micros = (int)plan->accumulate;
+    int groups = comm_size(t->world) / plan_sequence_ranks(plan), micros = (int)plan->accumulate;
     struct loss_part *parts = NULL;
     plan_default(&whole);
     enum status status = mem_alloc((size_t)(groups * micros) * sizeof *parts, "losses", (void **)&parts);
@@ -226,7 +226,7 @@ static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, 
         TRY(checkpoint_load(t->options.from, false, &alone->layout, alone->params, t->queue));
         TRY(params_refresh(alone->params, t->queue));
     }
-    enum status status = decoder_create(&alone->layout, alone->params, &plan, groups->sp, t->dev, &decoder);
+    enum status status = decoder_create(&alone->layout, alone->params, &plan, groups, t->dev, &decoder);
     if (status == STATUS_OK)
         status = whole_rows(t, decoder, valid, dtype, &alone->loss);
     if (status == STATUS_OK)
@@ -263,7 +263,8 @@ enum status trainer_verify(struct trainer *t, struct trainer_verdict *out)
     enum status status;
     TRY(trainer_gradients(t, 0, &verdict.loss, &norm));
     for (int64_t m = 0; m < t->options.plan.accumulate; m++)
-        valid += data_index(comm_rank(t->world), t->options.plan.sp) == 0 ? (double)t->batch[m].valid : 0;
+        valid +=
+            data_index(comm_rank(t->world), plan_sequence_ranks(&t->options.plan)) == 0 ? (double)t->batch[m].valid : 0;
     TRY(groups_sum(&t->groups, &valid, 1, t->queue));
     groups_deadline(&t->groups, GROUPS_PATIENCE_US);
     TRY_OUT(groups_create_alone(t->world, t->dev, &alone.groups));

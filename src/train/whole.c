@@ -92,7 +92,7 @@ enum status whole_gather(struct whole *whole, int unit, const float *part, struc
         all = whole->unit;
     }
     if (is_cut(whole, unit)) {
-        TRY(comm_allgather(whole->groups->sp, all, whole->pieces, bytes, queue));
+        TRY(comm_allgather(whole->groups->cut, all, whole->pieces, bytes, queue));
         all = whole->pieces;
         bytes *= (size_t)whole->layout->ways;
     }

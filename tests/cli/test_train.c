@@ -115,7 +115,7 @@ static void test_jsonl(void **state)
 static void test_verify(void **state)
 {
     (void)state;
-    static const char *const splits[] = {"--sp 2", "--sp 2 --method split_gather", "--sp 1 --zero 2",
+    static const char *const splits[] = {"--sp 2", "--sp 2 --method split_gather", "--tp 2", "--sp 1 --zero 2",
                                          "--sp 1 --dp-replicate 2 --accumulate 2"};
     for (int i = 0; i < CHECK_COUNT(splits); i++) {
         struct run run;
@@ -162,6 +162,11 @@ static void test_plan(void **state)
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
     run_expect(&run, 0);
     run_says(run.out, "ulysses+ring sp=4 ring=4 dp_shard=1 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=2");
+    run_free(&run);
+    put("tp.json", "{\"plan\": {\"text\": \"ulysses tp=2 direct cpu chunks=2\"}}", 54);
+    run_do(&run, TINY "--plan tp.json --steps 1");
+    run_expect(&run, 0);
+    run_says(run.out, "ulysses sp=1 dp_shard=1 dp_replicate=1 tp=2 direct cpu chunks=2");
     run_free(&run);
     char *word = strstr(text, "ckpt=none");
     memcpy(word, "ckpt=offload offload=none loss=plain mlp=tiled\"}}",
@@ -227,6 +232,12 @@ static void test_refused(void **state)
         {"train --ranks 4 --sp 3", "does not divide 4 ranks"},
         {"train --model odd.json --ranks 4 --sp 4 --method split_gather", "leave 2 over; sp 2 would work"},
         {"train --ranks 2 --sp 2 --method split_gather --exchange direct", "moves data by allgather"},
+        {"train --ranks 3 --tp 3", "tp 3: 4 query heads over 3 ranks leave 1 over; tp 1 would work"},
+        {"train --ranks 8 --tp 8", "tp 8: 4 query heads are fewer than 8 ranks; tp 4 would work"},
+        {"train --ranks 8 --tp 4 --sp 2", "beside tp 4: 1 query heads are fewer than 2 ranks; sp 1 would work"},
+        {"train --model odd.json --ranks 4 --tp 4", "34 columns of the MLP over 4 ranks leave 2 over; tp 2 would work"},
+        {"train --ranks 4 --tp 3", "sp 1 x tp 3 x dp_replicate 1 does not divide 4 ranks"},
+        {"train --ranks 4 --tp 2 --sp 2 --method split_gather", "cut layers already; tp is 1"},
         {"train --ranks 4 --sp 2 --dp-shard 4", "dp_shard 2, or --ranks 8"},
         {"train --zero 4", "--zero: 4 is too large; use 3 or less"},
         {"train --method rong", "'rong'"},
@@ -496,6 +507,7 @@ static void test_sample(void **state)
                 {"--sp 1 --zero 1", true},
                 {"--sp 2 --method ring", true},
                 {"--sp 2 --method split_gather", true},
+                {"--tp 2", true},
                 {"--sp 2 --seed 2", false},
                 {"--temperature 0", false}};
     char *first = drawn("--sp 2");

@@ -1,4 +1,4 @@
-/* tests/sp/test_block.c -- a block under ulysses and split_gather is the block of one rank: outputs, and the gradients of rows and of every
+/* tests/sp/test_block.c -- a block under ulysses, with tp or without, and split_gather is the block of one rank: outputs, and the gradients of rows and of every
  * weight. Each rank computes the whole for itself, then its share of it with the others. */
 #include "base/check.h"
 
@@ -59,13 +59,15 @@ static int32_t position_at(const struct scene *scene, int64_t t)
     return (int32_t)t;
 }
 
-/* One run of a block on `ways` ranks, of which this is `rank`. */
+/* One run of a block on `ranks` ranks, of which this is `rank`. */
 struct run {
     const struct scene *scene;
     struct side *side;
     struct comm *group;
+    struct comm *cut, *same; /* ranks that cut weights, and those with the same pieces; both owned */
     enum plan_method method;
-    int ranks, rank;
+    int ranks, rank, tp;
+    int ways;
     int64_t local, rows; /* tokens of a sequence here, of all of them */
     int64_t mlp_rows;    /* at a time; 0: all */
     void *weight[BLOCK_TENSORS];
@@ -87,9 +89,8 @@ static void *memory(int64_t elems, int64_t bytes)
 static int64_t in_whole(const struct run *run, enum block_tensor tensor, int64_t i)
 {
     const struct block_shape *whole = &run->scene->shape;
-    int ways = block_ways(run->method, run->ranks);
-    struct block_cut cut = block_cut_of(whole, ways, tensor);
-    int64_t rows, cols, part = run->rank % ways / cut.copies;
+    struct block_cut cut = block_cut_of(whole, run->ways, tensor);
+    int64_t rows, cols, part = run->rank % run->ways / cut.copies;
     block_tensor_shape(whole, tensor, &rows, &cols);
     if (cut.dim == 0)
         return part * (rows / cut.parts) * cols + i;
@@ -99,7 +100,7 @@ static int64_t in_whole(const struct run *run, enum block_tensor tensor, int64_t
 static void weights_make(struct run *run)
 {
     const struct block_shape *whole = &run->scene->shape;
-    const struct block_shape piece = block_shape_cut(whole, block_ways(run->method, run->ranks));
+    const struct block_shape piece = block_shape_cut(whole, run->ways);
     for (int t = 0; t < BLOCK_TENSORS; t++) {
         int64_t rows, cols, in, n;
         if (!block_tensor_shape(&piece, (enum block_tensor)t, &rows, &cols))
@@ -161,11 +162,15 @@ static struct problem problem_of(const struct run *run)
 static enum status run_open(struct run *run)
 {
     struct problem problem = problem_of(run);
-    struct block_parallel parallel = {run->method, run->group, run->scene->batch};
     struct plan plan;
     plan_default(&plan);
     plan.method = run->method;
-    plan.sp = run->ranks;
+    plan.sp = run->ranks / run->tp;
+    plan.tp = run->tp;
+    run->ways = plan_ways(&plan);
+    TRY(comm_split(run->group, run->rank / run->ways, run->rank, &run->cut));
+    TRY(comm_split(run->group, run->rank % run->tp, run->rank, &run->same));
+    struct block_parallel parallel = {run->cut, run->scene->batch};
     plan.micro_batch = run->scene->batch;
     if (run->method == PLAN_METHOD_SPLIT_GATHER)
         strcpy(plan.exchange, PLAN_GATHER_EXCHANGE);
@@ -173,7 +178,7 @@ static enum status run_open(struct run *run)
     run->rows = run->local * run->scene->batch;
     weights_make(run);
     rows_make(run);
-    TRY(exec_create(&problem, &plan, run->group, run->side->dev, &run->exec));
+    TRY(exec_create(&problem, &plan, run->same, run->side->dev, &run->exec));
     TRY(block_create(&run->scene->shape, &parallel, run->rows, run->mlp_rows, run->side->dev, &run->block));
     return block_keep(run->block, &run->kept);
 }
@@ -183,6 +188,8 @@ static void run_close(struct run *run)
     block_kept_destroy(run->kept);
     block_destroy(run->block);
     exec_destroy(run->exec);
+    comm_close(run->same);
+    comm_close(run->cut);
     for (int t = 0; t < BLOCK_TENSORS; t++) {
         free(run->weight[t]);
         free(run->grad[t]);
@@ -222,8 +229,8 @@ static bool near(const struct run *run, const char *what, double off, double all
 {
     bool good = all > 0 && sqrt(off) <= tolerance(run->scene) * sqrt(all);
     if (!good)
-        fprintf(stderr, "%s, %s of %d: %s is off by %g of %g\n", run->scene->what, plan_method_name(run->method),
-                run->ranks, what, sqrt(off), sqrt(all));
+        fprintf(stderr, "%s, %s of %d, tp %d: %s is off by %g of %g\n", run->scene->what, plan_method_name(run->method),
+                run->ranks, run->tp, what, sqrt(off), sqrt(all));
     return good;
 }
 
@@ -248,7 +255,7 @@ static bool rows_agree(const struct run *run, const char *what, const void *got,
 static enum status grad_agrees(const struct run *run, const struct run *whole, enum block_tensor tensor, bool *good)
 {
     int64_t rows, cols, piece_rows, piece_cols;
-    const struct block_shape piece = block_shape_cut(&run->scene->shape, block_ways(run->method, run->ranks));
+    const struct block_shape piece = block_shape_cut(&run->scene->shape, run->ways);
     block_tensor_shape(&run->scene->shape, tensor, &rows, &cols);
     block_tensor_shape(&piece, tensor, &piece_rows, &piece_cols);
     int64_t n = rows * cols;
@@ -270,7 +277,7 @@ static enum status grad_agrees(const struct run *run, const struct run *whole, e
 
 static bool same_bits(const struct run *a, const struct run *b)
 {
-    const struct block_shape piece = block_shape_cut(&a->scene->shape, block_ways(a->method, a->ranks));
+    const struct block_shape piece = block_shape_cut(&a->scene->shape, a->ways);
     size_t bytes = (size_t)(a->rows * piece.hidden * dtype_bytes(piece.dtype));
     bool same = memcmp(a->y, b->y, bytes) == 0 && memcmp(a->dy, b->dy, bytes) == 0;
     for (int t = 0; t < BLOCK_TENSORS; t++) {
@@ -286,13 +293,14 @@ static int64_t memory_of(const struct run *run)
     return block_bytes(run->block) + block_kept_bytes(run->kept);
 }
 
-static int compare(struct side *side, struct comm *group, const struct run *whole, enum plan_method method,
+static int compare(struct side *side, struct comm *group, const struct run *whole, enum plan_method method, int tp,
                    int64_t mlp_rows)
 {
     struct run run = {.scene = whole->scene,
                       .side = side,
                       .group = group,
                       .method = method,
+                      .tp = tp,
                       .ranks = comm_size(group),
                       .rank = comm_rank(group),
                       .mlp_rows = mlp_rows};
@@ -316,22 +324,29 @@ static int compare(struct side *side, struct comm *group, const struct run *whol
 
 static int rank_scenes(const struct launch *launch, void *arg)
 {
-    static const enum plan_method methods[] = {PLAN_METHOD_ULYSSES, PLAN_METHOD_SPLIT_GATHER};
+    static const struct {
+        enum plan_method method;
+        int tp;
+    } ways[] = {
+        {PLAN_METHOD_ULYSSES, 1}, {PLAN_METHOD_ULYSSES, 2}, {PLAN_METHOD_ULYSSES, 4}, {PLAN_METHOD_SPLIT_GATHER, 1}};
     struct side side;
     int failed = 0;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
     for (int s = 0; s < CHECK_COUNT(scenes) && !failed; s++) {
-        struct run whole = {.scene = &scenes[s], .side = &side, .method = PLAN_METHOD_ULYSSES, .ranks = 1};
+        struct run whole = {.scene = &scenes[s], .side = &side, .method = PLAN_METHOD_ULYSSES, .ranks = 1, .tp = 1};
         RANK_TRY(comm_split(side.comm, launch->rank, 0, &whole.group));
         RANK_TRY(run_open(&whole));
         RANK_TRY(run_both_ways(&whole, false));
         for (int ranks = 1; ranks <= launch->size && !failed; ranks *= 2)
-            for (int m = 0; m < CHECK_COUNT(methods) && !failed; m++) {
+            for (int w = 0; w < CHECK_COUNT(ways) && !failed; w++) {
                 struct comm *group = NULL;
+                if (ranks % ways[w].tp != 0)
+                    continue;
                 RANK_TRY(comm_split(side.comm, launch->rank / ranks, launch->rank, &group));
-                failed = compare(&side, group, &whole, methods[m], 0);
-                failed = failed ? failed : compare(&side, group, &whole, methods[m], 5); /* 5 do not divide the rows */
+                failed = compare(&side, group, &whole, ways[w].method, ways[w].tp, 0);
+                if (!failed) /* 5 do not divide the rows */
+                    failed = compare(&side, group, &whole, ways[w].method, ways[w].tp, 5);
                 comm_close(group);
             }
         struct comm *alone = whole.group;
@@ -377,7 +392,7 @@ static int rank_refused(const struct launch *launch, void *arg)
     struct block_shape shape = scenes[0].shape;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
-    struct block_parallel parallel = {PLAN_METHOD_SPLIT_GATHER, side.comm, 1};
+    struct block_parallel parallel = {side.comm, 1};
     shape.ffn = 49;
     RANK_CHECK(block_create(&shape, &parallel, 8, 0, side.dev, &block) == STATUS_USAGE && block == NULL);
     RANK_CHECK(strstr(status_last()->what, "49 columns") != NULL);

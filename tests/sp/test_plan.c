@@ -248,6 +248,54 @@ static void split_gather_cuts_weights(void **state)
     refused(&problem, (p = good, strcpy(p.exchange, "direct"), &p), RULE_EXCHANGE_CANNOT, "allgather, not direct");
 }
 
+static void refused_near(const struct problem *problem, const struct plan *plan, enum rule rule, const char *why,
+                         int64_t below, int64_t above)
+{
+    struct verdict verdict = plan_check(problem, plan, DEV_CPU);
+    refused(problem, plan, rule, why);
+    assert_int_equal(verdict.nearest[0], below);
+    assert_int_equal(verdict.nearest[1], above);
+}
+
+/* tp first, then sp of the heads that it leaves; sizes that are named suit both. */
+static void tp_cuts_what_sp_shares(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(12, 6, 50, 12), other;
+    struct plan good = small_plan(3, 12), p;
+    problem.hidden = 96;
+    problem.ffn = 40;
+    good.tp = 2;
+    good.dp_shard = 2;
+    struct verdict verdict = plan_check(&problem, &good, DEV_CPU);
+    assert_string_equal(verdict.why, "");
+    refused_near(&problem, (p = good, p.tp = 4, p.dp_shard = 1, &p), RULE_KV_RULE,
+                 "tp 4: 6 KV heads and 4 ranks: neither", 2, 0); /* 12 x sp 3 is more than the processes */
+    refused_near(&problem, (p = good, p.tp = 3, p.sp = 2, &p), RULE_FFN_NOT_DIVISIBLE,
+                 "tp 3: 40 columns of the MLP over 3 ranks leave 1 over", 1, 0); /* 2 leaves sp 2 three kv heads */
+    refused_near(&problem, (p = good, p.sp = 4, p.dp_shard = 1, &p), RULE_WORLD,
+                 "tp 2: 12 processes in groups of 2 x sp 4", 0, 0);
+    refused_near(&problem, (p = good, p.tp = 5, &p), RULE_HEADS_NOT_DIVISIBLE, "tp 5: 12 query heads over 5 ranks", 2,
+                 0);
+    other = problem;
+    other.kv_heads = 4;
+    refused_near(&other, &good, RULE_KV_RULE, "beside tp 2: 2 KV heads and 3 ranks", 2, 6);
+    other = problem;
+    other.seq_fixed = true;
+    refused_near(&other, &good, RULE_SEQ, "sp x tp 6 does not divide seq 50", 48, 54);
+    p = good;
+    p.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(p.exchange, PLAN_GATHER_EXCHANGE);
+    refused(&problem, &p, RULE_TARGET_CANNOT, "whose sp 3 ranks cut layers already");
+    p = good; /* a ring has any heads */
+    p.method = PLAN_METHOD_RING;
+    strcpy(p.exchange, PLAN_RING_EXCHANGE);
+    other.seq_fixed = false;
+    other.kv_heads = 2;
+    verdict = plan_check(&other, &p, DEV_CPU);
+    assert_string_equal(verdict.why, "");
+}
+
 static void check_names_the_rule(void **state)
 {
     (void)state;
@@ -264,7 +312,9 @@ static void check_names_the_rule(void **state)
     refused(&problem, (p = good, p.dp_shard = INT32_MAX, &p), RULE_WORLD, "not the 8 processes");
     refused(&problem, (p = good, p.sp = 0, &p), RULE_WORLD, "1 or more");
     refused(&problem, (p = good, p.sp = -4, &p), RULE_WORLD, "1 or more");
-    refused(&problem, (p = good, p.tp = 2, &p), RULE_TARGET_CANNOT, "tensor parallelism");
+    refused(&problem, (p = good, p.tp = 2, &p), RULE_WORLD, "not the 8 processes");
+    refused(&problem, (p = good, p.tp = INT32_MAX, &p), RULE_HEADS_NOT_DIVISIBLE, "fewer than 2147483647");
+    refused(&problem, (p = good, p.tp = 0, &p), RULE_WORLD, "1 or more");
     refused(&problem, (p = good, p.order_n = 3, &p), RULE_WORLD, "rank order");
     refused(&problem, (p = good, p.order_n = 8, &p), RULE_WORLD, "rank 1 on device 0"); /* all on device 0 */
     for (int i = 0; i < 8; i++)
@@ -518,6 +568,7 @@ int main(void)
         cmocka_unit_test(chunks_cover_the_heads),
         cmocka_unit_test(check_names_the_rule),
         cmocka_unit_test(split_gather_cuts_weights),
+        cmocka_unit_test(tp_cuts_what_sp_shares),
         cmocka_unit_test(a_ring_asks_for_other_things),
         cmocka_unit_test(check_names_parts_that_are_absent),
         cmocka_unit_test(c12_a_fixed_length_is_not_padded),

@@ -84,7 +84,7 @@ static enum status oracle_open(const struct scene *scene, struct side *side, str
     TRY(params_create(&o->layout, scene->zero, false, &o->groups, scene->beside, side->dev, &o->params));
     TRY(checkpoint_load(path_of(scene, "model.safetensors", path, sizeof path), false, &o->layout, o->params, side->queue));
     TRY(params_refresh(o->params, side->queue));
-    return decoder_create(&o->layout, o->params, &o->plan, o->groups.sp, side->dev, &o->decoder);
+    return decoder_create(&o->layout, o->params, &o->plan, &o->groups, side->dev, &o->decoder);
 }
 
 static void oracle_close(struct oracle *o)

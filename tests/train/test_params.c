@@ -32,7 +32,7 @@ enum { STEPS = 3, MICROS = 2 };
 struct scene {
     const char *config;
     enum plan_method method;
-    int sp, shard, replicate;
+    int sp, shard, replicate, tp;
     enum dtype dtype;
 };
 
@@ -53,7 +53,6 @@ struct outcome {
 
 static enum status job_open(const struct scene *scene, struct side *side, struct job *job)
 {
-    int ways = block_ways(scene->method, scene->sp);
     memset(job, 0, sizeof *job);
     TRY(model_parse(scene->config, strlen(scene->config), "test", &job->model));
     plan_default(&job->plan);
@@ -61,6 +60,8 @@ static enum status job_open(const struct scene *scene, struct side *side, struct
     job->plan.sp = scene->sp;
     job->plan.dp_shard = scene->shard;
     job->plan.dp_replicate = scene->replicate;
+    job->plan.tp = scene->tp;
+    int ways = plan_ways(&job->plan);
     TRY(layout_create_cut(&job->model, scene->dtype, ways, comm_rank(side->comm) % ways, &job->layout));
     return groups_create(side->comm, &job->plan, side->dev, &job->groups);
 }
@@ -171,24 +172,26 @@ static int rank_both(const struct launch *launch, void *arg)
 static void both(const struct scene *scene)
 {
     struct scene copy = *scene;
-    ranks_pass(scene->sp * scene->shard * scene->replicate, rank_both, &copy);
+    ranks_pass(scene->sp * scene->shard * scene->replicate * scene->tp, rank_both, &copy);
 }
 
 static void beside_is_as_in_line(void **state)
 {
     (void)state;
-    both(&(struct scene){llama, PLAN_METHOD_ULYSSES, 1, 2, 1, DTYPE_FP32});
-    both(&(struct scene){llama, PLAN_METHOD_ULYSSES, 2, 1, 2, DTYPE_BF16});
-    both(&(struct scene){tied, PLAN_METHOD_ULYSSES, 1, 3, 1, DTYPE_BF16});
+    both(&(struct scene){llama, PLAN_METHOD_ULYSSES, 1, 2, 1, 1, DTYPE_FP32});
+    both(&(struct scene){llama, PLAN_METHOD_ULYSSES, 2, 1, 2, 1, DTYPE_BF16});
+    both(&(struct scene){tied, PLAN_METHOD_ULYSSES, 1, 3, 1, 1, DTYPE_BF16});
 }
 
 /* What ranks that cut a layer have in common is summed beside as well. */
 static void cut_layers_too(void **state)
 {
     (void)state;
-    both(&(struct scene){llama, PLAN_METHOD_SPLIT_GATHER, 2, 1, 1, DTYPE_FP32});
-    both(&(struct scene){copies, PLAN_METHOD_SPLIT_GATHER, 4, 1, 1, DTYPE_FP32});
-    both(&(struct scene){copies, PLAN_METHOD_SPLIT_GATHER, 2, 2, 1, DTYPE_BF16});
+    both(&(struct scene){llama, PLAN_METHOD_SPLIT_GATHER, 2, 1, 1, 1, DTYPE_FP32});
+    both(&(struct scene){copies, PLAN_METHOD_SPLIT_GATHER, 4, 1, 1, 1, DTYPE_FP32});
+    both(&(struct scene){copies, PLAN_METHOD_SPLIT_GATHER, 2, 2, 1, 1, DTYPE_BF16});
+    both(&(struct scene){copies, PLAN_METHOD_ULYSSES, 2, 1, 1, 2, DTYPE_FP32});
+    both(&(struct scene){copies, PLAN_METHOD_ULYSSES, 1, 1, 1, 4, DTYPE_BF16});
 }
 
 /* Terms of work_memory that are params': all beside activations and what a process takes anyhow. */
@@ -235,8 +238,8 @@ static int rank_bytes(const struct launch *launch, void *arg)
 static void the_memory_model_counts_the_same(void **state)
 {
     (void)state;
-    struct scene alone = {wide, PLAN_METHOD_ULYSSES, 1, 1, 1, DTYPE_FP32};
-    struct scene shared = {wide, PLAN_METHOD_ULYSSES, 2, 2, 1, DTYPE_FP32};
+    struct scene alone = {wide, PLAN_METHOD_ULYSSES, 1, 1, 1, 1, DTYPE_FP32};
+    struct scene shared = {wide, PLAN_METHOD_ULYSSES, 2, 2, 1, 1, DTYPE_FP32};
     ranks_pass(1, rank_bytes, &alone);
     ranks_pass(4, rank_bytes, &shared);
 }

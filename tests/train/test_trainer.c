@@ -82,8 +82,9 @@ static void split_gather(struct plan *plan)
 }
 
 static const struct {
-    int sp, shard, replicate;
-} splits[] = {{1, 1, 1}, {2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {2, 2, 1}, {4, 2, 1}, {2, 2, 2}, {1, 1, 2}};
+    int sp, shard, replicate, tp;
+} splits[] = {{1, 1, 1, 1}, {2, 1, 1, 1}, {4, 1, 1, 1}, {1, 2, 1, 1}, {2, 2, 1, 1}, {4, 2, 1, 1}, {2, 2, 2, 1},
+              {1, 1, 2, 1}, {1, 1, 2, 2}, {1, 1, 1, 2}, {2, 1, 1, 2}, {1, 1, 1, 4}, {2, 2, 1, 2}, {4, 1, 1, 2}};
 
 static const enum plan_method methods[] = {PLAN_METHOD_ULYSSES, PLAN_METHOD_RING, PLAN_METHOD_ULYSSES_RING,
                                            PLAN_METHOD_SPLIT_GATHER};
@@ -99,11 +100,15 @@ static void method_set(struct plan *plan, enum plan_method method)
         split_gather(plan);
 }
 
-/* With one rank all are one; with two, ulysses+ring is ring; a ring has no windows. */
+/* With one rank all are one; with two, ulysses+ring is ring; a ring has no windows. With tp split_gather has nothing to cut, and ulysses
+ * may have too few heads. */
 static bool method_differs(const struct trainer_options *o)
 {
     bool ring = o->plan.method == PLAN_METHOD_RING || o->plan.method == PLAN_METHOD_ULYSSES_RING;
     int least = o->plan.method == PLAN_METHOD_ULYSSES ? 1 : o->plan.method == PLAN_METHOD_ULYSSES_RING ? 3 : 2;
+    if (o->plan.tp > 1 &&
+        (o->plan.method == PLAN_METHOD_SPLIT_GATHER || plan_head_ranks(&o->plan) * o->plan.tp > o->model.heads))
+        return false;
     return o->plan.sp >= least && !(ring && o->model.window_layers > 0);
 }
 
@@ -132,7 +137,7 @@ static int rank_verify(const struct launch *launch, void *arg)
     int failed = 0;
     RANK_TRY(side_open(&side, launch, NULL));
     for (int s = 0; s < CHECK_COUNT(splits) && !failed; s++) {
-        int n = splits[s].sp * splits[s].shard * splits[s].replicate;
+        int n = splits[s].sp * splits[s].shard * splits[s].replicate * splits[s].tp;
         struct comm *world = NULL;
         if (n > launch->size)
             continue;
@@ -142,6 +147,7 @@ static int rank_verify(const struct launch *launch, void *arg)
                 bool packed = way % 2 != 0;
                 struct trainer_options o =
                     options_of(config, splits[s].sp, splits[s].shard, splits[s].replicate, zero, packed);
+                o.plan.tp = splits[s].tp;
                 method_set(&o.plan, methods[way / 2]);
                 if (method_differs(&o))
                     failed = verify(&side, world, &o, packed ? "packed" : "dense");
@@ -186,6 +192,10 @@ static int steps_run(struct side *side, struct comm *world, const struct trainer
 /* Rows per step are the same for both: 1 group of 8 accumulated, or 2 and 4 groups of fewer. */
 static int rank_steps(const struct launch *launch, void *arg)
 {
+    static const struct {
+        int sp, tp;
+        bool cut; /* by split_gather */
+    } ways[] = {{1, 1, false}, {2, 1, false}, {4, 1, false}, {2, 1, true}, {4, 1, true}, {1, 2, false}, {2, 2, false}};
     struct side side;
     struct comm *alone = NULL;
     double loss, norm, whole_loss, whole_norm;
@@ -196,11 +206,12 @@ static int rank_steps(const struct launch *launch, void *arg)
     o.plan.accumulate = 4;
     int failed = steps_run(&side, alone, &o, &whole_loss, &whole_norm);
     for (int zero = 0; zero <= 3 && !failed; zero++)
-        for (int way = 0; way < 5 && !failed; way++) { /* sp 1, 2, 4, then 2 and 4 of split_gather */
-            int sp = way < 3 ? 1 << way : 1 << (way - 2);
-            o = options_of(llama, sp, 4 / sp, 1, zero, false);
-            o.plan.accumulate = sp;
-            if (way >= 3)
+        for (int way = 0; way < CHECK_COUNT(ways) && !failed; way++) {
+            int ranks = ways[way].sp * ways[way].tp;
+            o = options_of(llama, ways[way].sp, 4 / ranks, 1, zero, false);
+            o.plan.tp = ways[way].tp;
+            o.plan.accumulate = ranks;
+            if (ways[way].cut)
                 split_gather(&o.plan);
             failed = steps_run(&side, side.comm, &o, &loss, &norm);
             RANK_CHECK(failed || (whole_loss > 1 && fabs(loss - whole_loss) < 2e-5 * whole_loss));
@@ -234,13 +245,14 @@ static bool same_file(const char *dir, int a, int b, const char *name)
 }
 
 /* What one split wrote another reads, and would write the same: step-`from` becomes step-`to`. */
-static int write_again(struct side *side, struct comm *world, const struct trainer_options *base, int sp, int zero,
-                       bool cut, int to)
+static int write_again(struct side *side, struct comm *world, const struct trainer_options *base, int sp, int tp,
+                       int zero, bool cut, int to)
 {
     struct trainer *trainer = NULL;
     struct trainer_options o = *base;
     o.plan.sp = sp;
-    o.plan.dp_shard = comm_size(world) / sp;
+    o.plan.tp = tp;
+    o.plan.dp_shard = comm_size(world) / (sp * tp);
     o.plan.zero_stage = zero;
     o.seed = 99; /* nothing of it stays */
     o.resume = true;
@@ -257,9 +269,10 @@ static int write_again(struct side *side, struct comm *world, const struct train
 static int rank_checkpoints(const struct launch *launch, void *arg)
 {
     static const struct {
-        int sp, zero;
+        int sp, tp, zero;
         bool cut;
-    } ways[] = {{4, 0, true}, {2, 3, false}, {2, 1, true}, {1, 2, false}, {4, 3, true}, {2, 2, true}};
+    } ways[] = {{4, 1, 0, true},  {2, 1, 3, false}, {2, 2, 3, false}, {2, 1, 1, true}, {1, 4, 1, false},
+                {1, 1, 2, false}, {4, 1, 3, true},  {1, 2, 2, false}, {2, 1, 2, true}};
     struct side side;
     struct comm *alone = NULL;
     struct trainer *trainer = NULL;
@@ -278,7 +291,7 @@ static int rank_checkpoints(const struct launch *launch, void *arg)
     }
     RANK_TRY(comm_barrier(side.comm, side.queue));
     for (int w = 0; w < CHECK_COUNT(ways) && !failed; w++, step++)
-        failed = write_again(&side, side.comm, &o, ways[w].sp, ways[w].zero, ways[w].cut, step + 1);
+        failed = write_again(&side, side.comm, &o, ways[w].sp, ways[w].tp, ways[w].zero, ways[w].cut, step + 1);
     for (int s = 3; s <= step && launch->rank == 0 && !failed; s++) {
         RANK_CHECK(same_file(o.save, 2, s, "model.safetensors"));
         RANK_CHECK(same_file(o.save, 2, s, "optimizer.safetensors"));
@@ -295,7 +308,7 @@ static void every_split_reads_and_writes_the_same_checkpoint(void **state)
     char dir[] = "/tmp/sptune-test-XXXXXX", name[128];
     assert_non_null(mkdtemp(dir));
     ranks_pass(4, rank_checkpoints, dir);
-    for (int step = 2; step <= 8; step++) {
+    for (int step = 2; step <= 11; step++) {
         for (int f = 0; f < CHECK_COUNT(files); f++) {
             snprintf(name, sizeof name, "%s/step-%d/%s", dir, step, files[f]);
             assert_int_equal(unlink(name), 0);
