@@ -13,9 +13,10 @@
  *   [s/T] norm -> all-gather -> [s] q k v | gate up (my heads, my columns) -> attention | silu -> o | down -> reduce-scatter -> [s/T] +
  *
  * The exec has the heads of this rank alone, and its group the ranks with the same piece: sp of them with tp, under split_gather it
- * exchanges nothing. Sums of the reduce-scatter are fp32 in rank order. Backward is the mirror image: dy is gathered, d of the normalised rows summed and
- * scattered; normalised rows are gathered once more instead of kept. What a rank has of a weight: block_cut_of. A gradient is of this rank's
- * tokens (norms) or heads (norms of q and k, kv heads that several ranks have): ranks with the same piece have to add theirs up.
+ * exchanges nothing. Sums of the reduce-scatter are fp32 in rank order. Backward is the mirror image: dy is gathered, d of the
+ * normalised rows summed and scattered; normalised rows are gathered once more instead of kept. What a rank has of a weight:
+ * block_cut_of. A gradient is of this rank's tokens (norms) or heads (norms of q and k, kv heads that several ranks have): ranks that
+ * have the same have to add theirs up.
  *
  * Backward needs what the forward of the same layer left: in `kept`, and in the exec. With one kept and one exec for all layers
  * (checkpointing full), block_forward runs again before block_backward; with one of each per layer it does not. The second time nobody

@@ -1,7 +1,7 @@
 /* sp/exec.h -- a plan bound to buffers: one attention layer under sequence parallelism, forward and backward.
  *
- * Collective over the sp group, with tp over the sp ranks with the same part of the layer. Owns its buffers; the caller fills and reads the sequence side through exec_tensors. Destroyed
- * after use. Forward: for each chunk, exchange q (and k, v on the first chunk that needs them) in, attention, exchange o out. Backward:
+ * Collective over the sp group, with tp over the sp ranks with the same part of the layer. Owns its buffers; the caller fills and reads
+ * the sequence side through exec_tensors. Destroyed after use. Forward: for each chunk, exchange q (and k, v on the first chunk that needs them) in, attention, exchange o out. Backward:
  * do in, attention backward, dq out; dk and dv out once complete. Softmax statistics are kept from forward.
  *
  * Under method ring nothing is exchanged: keys and values go round the group while it computes (sp/ring.h). Under ulysses+ring the ranks

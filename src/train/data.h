@@ -5,8 +5,8 @@
  * the next order. Everything is a function of (options, size of the file, step): every rank knows without asking how many steps there are,
  * and a run goes on at step n by asking for step n.
  *
- * Who reads what. W ranks form W / P groups of P consecutive ranks each (plan_sequence_ranks). Every rank has windows of its own, as under HuggingFace
- * Accelerate, and a group takes those of its P ranks one after another, each cut P ways. So all ranks of a group read the same row, groups
+ * Who reads what. W ranks form W / P groups of P consecutive ranks each (plan_sequence_ranks). Every rank has windows of its own, as under
+ * HuggingFace Accelerate, and a group takes those of its P ranks one after another, each cut P ways. So all ranks of a group read the same row, groups
  * read different ones, and a step sees micro_batch * accumulate * W / P rows. Micro-step m of a step reads the windows of all groups
  * before micro-step m + 1 reads any: splits with the same number of rows per step see the same rows in the same steps.
  *

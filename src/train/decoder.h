@@ -2,9 +2,9 @@
  *
  *   x_0 = embedding[ids]   x_{l+1} = block_l(x_l)   logits = norm(x_L) head^T   loss = sum over labels of cross-entropy
  *
- * Rows are B * S/P tokens (with tp B * S/(P T)) in the order of the plan's shards (train/data.h). Checkpointing full keeps x_l alone and
- * runs each layer again in backward; offload keeps them in host memory (train/stash.h); none keeps what blocks and attention need, an exec
- * per layer. Logits are made of a tile of rows at a time.
+ * Rows are the B * S/(P T) tokens of the plan's shard (train/data.h), in its order. Checkpointing full keeps x_l alone and runs each layer
+ * again in backward; offload keeps them in host memory (train/stash.h); none keeps what blocks and attention need, an exec per layer.
+ * Logits are made of a tile of rows at a time.
  * Gradients go into the params of the same job, unit by unit, each reduced once it is complete. Collective over the job.
  */
 #ifndef SPTUNE_TRAIN_DECODER_H
