@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -171,4 +172,11 @@ void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg)
         pthread_cond_wait(&team->left, &team->mutex);
     pthread_mutex_unlock(&team->mutex);
     atomic_flag_clear_explicit(&team->busy, memory_order_release);
+}
+
+int team_spare(int most)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) / 2 : 1;
+    return n < 1 ? 1 : n > most ? most : n;
 }

@@ -28,6 +28,8 @@ enum { TEAM_THREADS_MAX = 1024 };
 enum status team_create(int threads, struct team **out);
 void team_destroy(struct team *team); /* accepts NULL; not during a call */
 int team_threads(const struct team *team);
+/* For host work beside a device: half of the CPUs of the caller's binding, as drivers want some; 1 to `most`. */
+int team_spare(int most);
 void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg);
 
 #endif

@@ -5,7 +5,6 @@
 #include "base/mem.h"
 #include "base/team.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,14 +88,6 @@ struct staging {
     char *memory;
 };
 
-/* Half of the CPUs of this rank's binding: the driver's copies want some. */
-static int threads(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) / 2 : 1;
-    return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : n;
-}
-
 static void staging_close(struct staging *staging)
 {
     team_destroy(staging->team);
@@ -112,8 +103,8 @@ static enum status staging_open(struct dev *dev, int64_t bytes, struct staging *
         mem_alloc((size_t)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES), "staging", (void **)&staging.memory);
     if (status == STATUS_OK)
         status = dev_queue_create(dev, &staging.queue);
-    if (status == STATUS_OK && bytes > 2 * SLICE_BYTES && threads() > 1 &&
-        team_create(threads(), &staging.team) != STATUS_OK)
+    if (status == STATUS_OK && bytes > 2 * SLICE_BYTES && team_spare(THREADS_MAX) > 1 &&
+        team_create(team_spare(THREADS_MAX), &staging.team) != STATUS_OK)
         status_clear(); /* slower then */
     if (status != STATUS_OK)
         staging_close(&staging);

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/range.h"
 #include "base/rng.h"
+#include "base/team.h"
 #include "base/units.h"
 #include "train/stream.h"
 
@@ -578,22 +579,51 @@ int64_t params_part(const struct params *params, const struct layout_tensor *ten
     return end > begin ? end - begin : 0;
 }
 
+struct drawing {
+    const struct layout *layout;
+    const struct layout_tensor *tensor;
+    uint64_t key;
+    int64_t from, n;
+    float *out;
+};
+
+enum { DRAWN_PIECE = 1 << 22, DRAWN_SLICE = 1 << 14 };
+
+static void draw_slice(void *arg, int64_t task, int thread)
+{
+    const struct drawing *d = arg;
+    int64_t begin = task * DRAWN_SLICE, n = d->n - begin < DRAWN_SLICE ? d->n - begin : DRAWN_SLICE;
+    (void)thread;
+    draw(d->layout, d->tensor, d->key, d->from + begin, n, d->out + begin);
+}
+
+/* Billions of logarithms and cosines: threads share them. */
+static enum status draw_tensor(struct params *params, int index, uint64_t seed, struct team *team, float *piece,
+                               struct dev_queue *queue)
+{
+    const struct layout_tensor *tensor = &params->layout->tensor[index];
+    int64_t from, at, n = params_part(params, tensor, &from, &at);
+    for (int64_t done = 0; done < n; done += DRAWN_PIECE) {
+        int64_t some = n - done < DRAWN_PIECE ? n - done : DRAWN_PIECE;
+        struct drawing drawing = {params->layout, tensor, rng_hash(seed, (uint64_t)index), from + done, some, piece};
+        team_run(team, (some + DRAWN_SLICE - 1) / DRAWN_SLICE, draw_slice, &drawing);
+        TRY(dev_copy(queue, params->unit[tensor->unit].master + at + done, piece, (size_t)some * sizeof *piece));
+    }
+    return STATUS_OK;
+}
+
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
 {
-    enum { PIECE = 1 << 16 };
+    enum { MOST_THREADS = 16 };
+    bool cpu = dev_kind_of(params->dev) == DEV_CPU;
+    struct team *team = NULL;
     float *piece = NULL;
-    TRY(mem_alloc(PIECE * sizeof *piece, "initial weights", (void **)&piece));
-    enum status status = STATUS_OK;
-    for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++) {
-        const struct layout_tensor *tensor = &params->layout->tensor[t];
-        int64_t from, at, n = params_part(params, tensor, &from, &at);
-        for (int64_t done = 0; done < n && status == STATUS_OK; done += PIECE) {
-            int64_t some = n - done < PIECE ? n - done : PIECE;
-            draw(params->layout, tensor, rng_hash(seed, (uint64_t)t), from + done, some, piece);
-            status =
-                dev_copy(queue, params->unit[tensor->unit].master + at + done, piece, (size_t)some * sizeof *piece);
-        }
-    }
+    enum status status = mem_alloc(DRAWN_PIECE * sizeof *piece, "initial weights", (void **)&piece);
+    if (status == STATUS_OK)
+        status = team_create(cpu ? dev_threads(params->dev) : team_spare(MOST_THREADS), &team);
+    for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++)
+        status = draw_tensor(params, t, seed, team, piece, queue);
+    team_destroy(team);
     free(piece);
     return status == STATUS_OK ? params_refresh(params, queue) : status;
 }
