@@ -298,9 +298,7 @@ static enum status exchange(const struct cli *cli, enum dev_kind device, struct 
 {
     const char *name = opt_value(&cli->opts, "exchange"), *names[NAMES];
     size_t n = 0;
-    const char *fixed = plan->method == PLAN_METHOD_RING           ? PLAN_RING_EXCHANGE
-                        : plan->method == PLAN_METHOD_SPLIT_GATHER ? PLAN_GATHER_EXCHANGE
-                                                                   : NULL;
+    const char *fixed = plan_method_exchange(plan->method);
     if (fixed != NULL && name != NULL && strcmp(name, fixed) != 0)
         return HINT(FAIL(STATUS_USAGE, "--exchange %s: method %s moves data by %s", name,
                          plan_method_name(plan->method), fixed),

@@ -34,6 +34,13 @@ const char *plan_method_name(enum plan_method method)
     return name_at(methods, PLAN_METHOD_COUNT, method);
 }
 
+const char *plan_method_exchange(enum plan_method method)
+{
+    return method == PLAN_METHOD_RING           ? PLAN_RING_EXCHANGE
+           : method == PLAN_METHOD_SPLIT_GATHER ? PLAN_GATHER_EXCHANGE
+                                                : NULL;
+}
+
 const char *plan_checkpointing_name(enum plan_checkpointing checkpointing)
 {
     return name_at(checkpointings, PLAN_CHECKPOINTING_COUNT, checkpointing);

@@ -57,6 +57,8 @@ struct plan {
 };
 
 const char *plan_method_name(enum plan_method method);
+const char *
+plan_method_exchange(enum plan_method method); /* the only one that a plan of it may name; NULL: any of exchanges[] */
 const char *plan_checkpointing_name(enum plan_checkpointing checkpointing);
 const char *plan_offload_name(enum plan_offload offload);
 const char *plan_loss_name(enum plan_loss loss);

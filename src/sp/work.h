@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 /* One exchange of one layer: bytes of one rank's send buffers (own block included) and the share that leaves the rank. Of a ring what a
- * rank passes on, all of which leaves it: keys and values in, and on the way back dk and dv, in fp32, out. */
+ * rank passes on, all of which leaves it: keys and values in, and on the way back dk and dv, in fp32, out. Of split_gather what a layer's
+ * all-gathers bring together (in) and its reduce-scatters scatter (out), the whole of it on each rank: of a problem with hidden. */
 struct work_exchange {
     int64_t bytes_in, bytes_out;           /* forward: q+k+v in, o out. Backward: do in, dq+dk+dv out */
     int64_t wire_in, wire_out;             /* (P-1)/P of what is exchanged, all that is passed on */
@@ -27,8 +28,8 @@ void work_exchange(const struct problem *problem, const struct plan *plan, bool 
 /* Attention FLOPs of one layer and rank: 2 * heads/P * (d_qk + d_v) * pairs; backward 2.5 times. */
 double work_attention_flops(const struct problem *problem, const struct plan *plan, bool backward);
 
-/* Linear layers of all transformer layers and one rank as (m, n, k) products; backward runs each twice (dX, dW). A forward pass
- * multiplies 2*m*n*k * count * layers. */
+/* Linear layers of all transformer layers and one rank as (m, n, k) products, under split_gather of this rank's pieces with the tokens
+ * of all; backward runs each twice (dX, dW). A forward pass multiplies 2*m*n*k * count * layers. */
 struct work_gemm {
     const char *name; /* "qkv", "o", "router", "gate_up", "down", "shared_gate_up", "dense_down", ..., "logits" */
     int64_t m, n, k;

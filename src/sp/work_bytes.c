@@ -26,8 +26,23 @@ static int64_t kv_elems(const struct problem *problem, const struct plan *plan)
            model_kv_local(problem->kv_heads, plan_head_ranks(plan)) * dims;
 }
 
+/* Rows of all ranks, `in` times gathered before products and twice scattered as sums behind them, around attention and MLP: forward
+ * gathers normalised rows; backward those once more, and dy. */
+static void gathers(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out)
+{
+    int64_t ranks = sp_of(plan);
+    int64_t rows = ranks > 1 ? tokens_local(problem, plan) * ranks * problem->hidden * dtype_bytes(problem->dtype) : 0;
+    *out = (struct work_exchange){.bytes_in = (backward ? 4 : 2) * rows, .bytes_out = 2 * rows};
+    out->wire_in = out->bytes_in / ranks * (ranks - 1);
+    out->wire_out = out->bytes_out / ranks * (ranks - 1);
+}
+
 void work_exchange(const struct problem *problem, const struct plan *plan, bool backward, struct work_exchange *out)
 {
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER) {
+        gathers(problem, plan, backward, out);
+        return;
+    }
     int64_t ranks = plan_head_ranks(plan), places = plan_ring(plan);
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem);
     int64_t kv = problem->kv_heads > ranks ? problem->kv_heads : ranks; /* with P > Hkv every rank gets a copy */
@@ -105,7 +120,8 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
 {
     bool mixture = model->experts > 0, gated = model->gated;
     int layers = model->layers, dense = mixture ? model->dense_layers : 0;
-    int64_t s = tokens_local(problem, plan), heads = problem->heads, kv = problem->kv_heads, hidden = model->hidden;
+    int64_t ways = plan_ways(plan), s = tokens_local(problem, plan) * ways, hidden = model->hidden;
+    int64_t heads = problem->heads / ways, kv = model_kv_local(problem->kv_heads, (int)ways), ffn = model->ffn / ways;
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), wide = gated ? 2 : 1;
     struct work_gemm each = {.m = s, .rows = s, .count = 1, .layers = layers}, expert;
     struct gemm_list list = {out, 0};
@@ -119,8 +135,8 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
         expert.rows = (int64_t)((double)s * model->experts_per_token / model->experts);
         expert.rows = expert.rows > 0 ? expert.rows : 1;
     }
-    gemm_add(&list, expert, gated ? "gate_up" : "up", wide * model->ffn, hidden);
-    gemm_add(&list, expert, "down", hidden, model->ffn);
+    gemm_add(&list, expert, gated ? "gate_up" : "up", wide * ffn, hidden);
+    gemm_add(&list, expert, "down", hidden, ffn);
     if (mixture) {
         gemm_add(&list, each, gated ? "shared_gate_up" : "shared_up", wide * model->ffn_shared, hidden);
         gemm_add(&list, each, "shared_down", hidden, model->ffn_shared);
@@ -155,8 +171,19 @@ static int64_t ring_held(const struct problem *problem, const struct plan *plan,
     return bytes;
 }
 
+/* Of split_gather: this rank's heads of all tokens, once. */
+static int64_t gathered_bytes(const struct problem *problem, const struct plan *plan)
+{
+    int64_t ranks = sp_of(plan), tokens = problem->batch * shard_padded(problem, plan);
+    int64_t heads = problem->heads / ranks, kv = model_kv_local(problem->kv_heads, (int)ranks);
+    int64_t lanes = problem->head_dim + problem_dim_v(problem), both = problem->direction & PROBLEM_BACKWARD ? 2 : 1;
+    return tokens * ((heads + kv) * lanes * dtype_bytes(problem->dtype) * both + heads * (int64_t)sizeof(float));
+}
+
 int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
 {
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER)
+        return gathered_bytes(problem, plan);
     int64_t ranks = plan_head_ranks(plan), batch = problem->batch, tokens = shard_local(problem, plan) * ranks;
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), elem = dtype_bytes(problem->dtype);
     int64_t heads = problem->heads / ranks, kv = model_kv_local(problem->kv_heads, (int)ranks);
