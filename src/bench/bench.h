@@ -38,7 +38,7 @@ struct bench_case {
     int64_t m, n, k;           /* gemm */
     struct problem problem;    /* direction, dtype, docs ...; world: the ranks that measure */
     struct plan plan;          /* sp, exchange, attention, chunks */
-    enum bench_span span;
+    enum bench_span span;      /* layer: what of it; the problem's hidden and ffn are a block's */
     enum bench_timing timing;
     enum bench_buffers buffers;
     int heads_timed;           /* attention and layer: q heads per rank really timed (beyond one GQA group rounded down to whole
@@ -102,6 +102,8 @@ struct bench_subject {
 };
 extern const struct bench_subject *const bench_subjects[]; /* NULL-terminated */
 const struct bench_subject *bench_subject_find(const char *name);
+/* What times a case, its span included; NULL: there is no such subject. */
+const struct bench_subject *bench_subject_of(const struct bench_case *c);
 
 enum { BENCH_CASES_MAX = 32 };
 /* Collective. out[n] samples on rank 0 (initialised there; NULL elsewhere). An illegal case is a waived sample, wrong data or an

@@ -19,6 +19,7 @@ const struct check *const checks[] = {
     &check_transport,
     &check_exchange,
     &check_plan,
+    &check_block,
     NULL,
 };
 
@@ -143,7 +144,7 @@ enum status check_serve(struct bench_env *env, const void *data, size_t bytes)
     return check_run(env, order.seed, order.has_only ? &order.only : NULL, NULL);
 }
 
-/* What passing means: this build, this machine, so many ranks of so many threads over this transport, this exchange, kernel, sp and chunks. */
+/* What passing means: this build, this machine, so many ranks of so many threads over this transport, this method, exchange, kernel, sp and chunks. */
 static void fact_of(const struct bench_env *env, const struct plan *only, char *buf, size_t size)
 {
     int n = snprintf(buf, size, "checked:%s:%s:%dx%d:%s:", version_build(), env->machine, comm_size(env->world),
@@ -153,7 +154,8 @@ static void fact_of(const struct bench_env *env, const struct plan *only, char *
     if (only == NULL)
         snprintf(buf + n, size - (size_t)n, "everything");
     else
-        snprintf(buf + n, size - (size_t)n, "sp=%d %s %s chunks=%d", only->sp, only->exchange, only->attention, only->chunks);
+        snprintf(buf + n, size - (size_t)n, "%s sp=%d ring=%d %s %s chunks=%d", plan_method_name(only->method),
+                 only->sp, plan_ring(only), only->exchange, only->attention, only->chunks);
 }
 
 static enum status verdict(const struct check_report *report)

@@ -6,7 +6,7 @@
 #include "kernels/attention.h"
 #include "sp/exchange.h"
 
-extern const struct check check_kernels, check_transport, check_exchange, check_plan;
+extern const struct check check_kernels, check_transport, check_exchange, check_plan, check_block;
 
 /* Of one row, on one rank: how many problems, and the first thing that was wrong. */
 struct tally {

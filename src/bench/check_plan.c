@@ -416,14 +416,10 @@ static enum status waive_rest(struct bench_env *env, struct check_report *report
         plan_default(&plan);
         plan.method = (enum plan_method)method;
         plan.dp_shard = ranks;
-        if (plan.method == PLAN_METHOD_RING)
-            text_print(plan.exchange, sizeof plan.exchange, "%s", PLAN_RING_EXCHANGE);
+        if (plan_method_exchange(plan.method) != NULL)
+            text_print(plan.exchange, sizeof plan.exchange, "%s", plan_method_exchange(plan.method));
         check_problem(0, 1, ranks, LOCAL, &problem);
         struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
-        if (plan.method == PLAN_METHOD_SPLIT_GATHER)
-            verdict = verdict_no(RULE_NOT_MEASURED,
-                                 "its attention is that of one rank and moves nothing; `train --method split_gather "
-                                 "--verify` holds whole layers against the run on one rank");
         text_print(what, sizeof what, "method %s", plan_method_name(plan.method));
         if (!verdict_ok(&verdict))
             TRY(check_row_waive(report, "plan", what, verdict.rule, verdict.why));

@@ -10,7 +10,7 @@ enum { LANES_MAX = 4096 }; /* a row is made in pieces of this size */
 
 const char *data_tensor_name(enum data_tensor tensor)
 {
-    static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b"};
+    static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b", "x", "dy"};
     return names[tensor];
 }
 

@@ -13,7 +13,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum data_tensor { DATA_Q, DATA_K, DATA_V, DATA_O, DATA_DO, DATA_DQ, DATA_DK, DATA_DV, DATA_A, DATA_B };
+enum data_tensor {
+    DATA_Q,
+    DATA_K,
+    DATA_V,
+    DATA_O,
+    DATA_DO,
+    DATA_DQ,
+    DATA_DK,
+    DATA_DV,
+    DATA_A,
+    DATA_B,
+    DATA_X,
+    DATA_DY
+};
 const char *data_tensor_name(enum data_tensor tensor);
 #define DATA_MAX 1.7320509f /* no element is larger */
 

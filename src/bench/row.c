@@ -41,7 +41,7 @@ void row_check(const struct run *run, struct row *row)
     const struct bench_case *c = row->c;
     for (int i = 0; run->subjects[i] != NULL && row->subject == NULL; i++)
         if (strcmp(run->subjects[i]->name, c->subject) == 0)
-            row->subject = run->subjects[i];
+            row->subject = subject_span(run->subjects[i], c);
     if (row->subject == NULL) {
         row_waive(row, RULE_ABSENT, "there is no subject '%.31s'", c->subject);
         return;

@@ -15,7 +15,7 @@ struct order {
 static void key_of(const struct bench_session *session, const struct bench_case *c, struct sample_key *out, double *scale)
 {
     struct sample sample;
-    const struct bench_subject *subject = bench_subject_find(c->subject);
+    const struct bench_subject *subject = bench_subject_of(c);
     sample_init(&sample);
     if (subject != NULL)
         subject->key(c, session->env, &sample);

@@ -29,6 +29,16 @@ const struct bench_subject *bench_subject_find(const char *name)
     return NULL;
 }
 
+const struct bench_subject *subject_span(const struct bench_subject *subject, const struct bench_case *c)
+{
+    return subject == &subject_layer && c->span == BENCH_SPAN_BLOCK ? &span_block : subject;
+}
+
+const struct bench_subject *bench_subject_of(const struct bench_case *c)
+{
+    return subject_span(bench_subject_find(c->subject), c);
+}
+
 enum dev_kind subject_dev(const struct bench_env *env)
 {
     return env != NULL ? dev_kind_of(env->dev) : DEV_CPU;
@@ -129,6 +139,30 @@ void subject_key_mask(const struct bench_case *c, struct sample *out)
     out->key.causal = c->problem.causal;
     out->key.window = c->problem.window;
     subject_docs_text(&c->problem, out->key.docs);
+}
+
+void subject_key_plan(const struct bench_case *c, struct sample *out)
+{
+    struct sample_key *key = &out->key;
+    const char *method = plan_method_name(c->plan.method);
+    text_print(key->attention, sizeof key->attention, "%s", c->plan.attention);
+    text_print(key->exchange, sizeof key->exchange, "%s", c->plan.exchange);
+    if (c->plan.method == PLAN_METHOD_ULYSSES_RING)
+        text_print(key->method, sizeof key->method, "%s=%d", method, c->plan.ring);
+    else
+        text_print(key->method, sizeof key->method, "%s", method);
+    key->chunks = c->plan.chunks;
+}
+
+struct plan subject_plan(const struct bench_case *c)
+{
+    struct plan plan = c->plan;
+    plan.dp_replicate = plan.tp = 1;
+    plan.dp_shard = plan.sp > 0 ? c->problem.world / plan.sp : 1;
+    plan.order_n = 0;
+    plan.micro_batch = plan.micro_batch > 0 ? plan.micro_batch : 1;
+    plan.accumulate = plan.accumulate > 0 ? plan.accumulate : 1;
+    return plan;
 }
 
 void subject_docs_text(const struct problem *problem, char buf[SAMPLE_NAME])

@@ -16,6 +16,10 @@ extern const struct bench_subject subject_exchange;
 extern const struct bench_subject subject_attention;
 extern const struct bench_subject subject_gemm;
 extern const struct bench_subject subject_layer;
+extern const struct bench_subject span_block; /* subject layer, span block */
+
+/* What a case is timed as: the subject itself, or its span. */
+const struct bench_subject *subject_span(const struct bench_subject *subject, const struct bench_case *c);
 
 /* The world is the job's, and sp divides it. */
 struct verdict subject_check_world(const struct bench_case *c, const struct bench_env *env);
@@ -30,6 +34,9 @@ enum dev_kind subject_dev(const struct bench_env *env); /* the CPU when there is
 void subject_key_common(const struct bench_case *c, struct sample *out); /* subject, ranks, dtype, timing, buffers */
 void subject_key_heads(const struct bench_case *c, struct sample *out);  /* sp, heads, seq, batch, direction */
 void subject_key_mask(const struct bench_case *c, struct sample *out);   /* causal, window, docs */
+void subject_key_plan(const struct bench_case *c, struct sample *out);   /* method, exchange, attention, chunks */
+/* The plan of a layer, which does not depend on how the rest of the job is split. */
+struct plan subject_plan(const struct bench_case *c);
 /* "none", "fixed:8k" or "12docs-1a2b3c4d". */
 void subject_docs_text(const struct problem *problem, char buf[SAMPLE_NAME]);
 

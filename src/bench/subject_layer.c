@@ -35,30 +35,16 @@ struct subject {
     char kernel[64];
 };
 
-static struct plan plan_of(const struct bench_case *c)
-{
-    struct plan plan = c->plan;
-    plan.dp_replicate = plan.tp = 1; /* a layer does not depend on how the rest of the job is split */
-    plan.dp_shard = c->problem.world / plan.sp;
-    plan.order_n = 0;
-    plan.micro_batch = plan.micro_batch > 0 ? plan.micro_batch : 1;
-    plan.accumulate = plan.accumulate > 0 ? plan.accumulate : 1;
-    return plan;
-}
-
 static struct verdict layer_verdict(const struct bench_case *c, const struct bench_env *env, struct bench_case *timed,
                                     double *scale)
 {
     struct verdict verdict = subject_check_heads(c, env);
     if (!verdict_ok(&verdict))
         return verdict;
-    if (c->span != BENCH_SPAN_ATTENTION)
-        return verdict_no(RULE_ABSENT,
-                          "a block (norms, projections, MLP) is not part of this build; span attention is");
     if (c->plan.method == PLAN_METHOD_SPLIT_GATHER)
         return verdict_no(RULE_NOT_MEASURED, "the attention of split_gather is that of one rank and moves nothing; "
-                                             "`train --method split_gather` times whole steps");
-    struct plan plan = plan_of(c);
+                                             "span block times what it gathers and cuts");
+    struct plan plan = subject_plan(c);
     verdict = plan_check(&c->problem, &plan, subject_dev(env));
     if (!verdict_ok(&verdict))
         return verdict;
@@ -68,7 +54,7 @@ static struct verdict layer_verdict(const struct bench_case *c, const struct ben
     verdict = subject_timed(c, timed, scale);
     if (!verdict_ok(&verdict))
         return verdict;
-    plan = plan_of(timed);
+    plan = subject_plan(timed);
     return plan_check(&timed->problem, &plan, subject_dev(env));
 }
 
@@ -100,14 +86,8 @@ static void layer_key(const struct bench_case *c, const struct bench_env *env, s
     subject_key_common(c, out);
     subject_key_heads(c, out);
     subject_key_mask(c, out);
-    text_print(out->key.attention, sizeof out->key.attention, "%s", c->plan.attention);
-    text_print(out->key.exchange, sizeof out->key.exchange, "%s", c->plan.exchange);
-    if (c->plan.method == PLAN_METHOD_ULYSSES_RING)
-        text_print(out->key.method, sizeof out->key.method, "%s=%d", plan_method_name(c->plan.method), c->plan.ring);
-    else
-        text_print(out->key.method, sizeof out->key.method, "%s", plan_method_name(c->plan.method));
-    text_print(out->key.span, sizeof out->key.span, "%s", c->span == BENCH_SPAN_ATTENTION ? "attention" : "block");
-    out->key.chunks = c->plan.chunks;
+    subject_key_plan(c, out);
+    text_print(out->key.span, sizeof out->key.span, "attention");
     out->bytes = -1;
     if (!verdict_ok(&verdict))
         return;
@@ -217,7 +197,7 @@ static enum status layer_create(const struct bench_case *c, struct bench_env *en
     s->copies = model_kv_copies(timed.problem.kv_heads, plan_head_ranks(&timed.plan));
     scales_set(s, c, &timed, scale);
     subject_kernel_name(attention_find(c->plan.attention), s->kernel);
-    struct plan plan = plan_of(&timed);
+    struct plan plan = subject_plan(&timed);
     enum status status = group_open(env, c->plan.sp, &s->group);
     if (status == STATUS_OK)
         status = group_agree(env, prepare(s, &timed));

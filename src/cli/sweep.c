@@ -39,7 +39,12 @@ const struct opt sweep_options[] = {
     {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32]"},
     {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu; flash2 on GPUs]"},
     {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [packed; nccl on GPUs]"},
-    {"method", 0, OPT_VALUE, "LIST", "layer: ulysses, ring, ulysses+ring [ulysses]"},
+    {"span", 0, OPT_VALUE, "LIST",
+     "layer: attention (with its exchanges), block (a transformer block: norms, projections, RoPE and MLP too) "
+     "[attention]"},
+    {"hidden", 0, OPT_VALUE, "LIST", "span block: hidden size [heads x head-dim]"},
+    {"ffn", 0, OPT_VALUE, "LIST", "span block: columns of the MLP [3.5 x hidden, up to a multiple of 64]"},
+    {"method", 0, OPT_VALUE, "LIST", "layer: ulysses, ring, ulysses+ring, and with span block split_gather [ulysses]"},
     {"ring", 0, OPT_VALUE, "LIST", "layer: ranks of a ring, of method ulysses+ring alone [2]"},
     {"chunks", 0, OPT_VALUE, "LIST", "layer: head groups whose exchange and attention alternate [1]"},
     {"direction", 0, OPT_VALUE, "LIST", "fwd,bwd [fwd]"},
@@ -73,6 +78,8 @@ SET_NUMBER(chunks, plan.chunks, int)
 SET_NUMBER(ring, plan.ring, int)
 SET_NUMBER(causal, problem.causal, bool)
 SET_NUMBER(window, problem.window, int64_t)
+SET_NUMBER(hidden, problem.hidden, int64_t)
+SET_NUMBER(ffn, problem.ffn, int64_t)
 
 /* Is `word` one of the n words? Their index in *out. */
 static enum status one_of(const char *option, const char *word, const char *const *words, size_t n, int *out)
@@ -138,9 +145,10 @@ SET(exchange)
     const char *names[NAMES];
     size_t n = 0;
     int i = (int)number;
-    for (; n < NAMES - 1 && exchanges[n] != NULL; n++)
+    for (; n < NAMES - 2 && exchanges[n] != NULL; n++)
         names[n] = exchanges[n]->name;
     names[n++] = PLAN_RING_EXCHANGE;
+    names[n++] = PLAN_GATHER_EXCHANGE;
     TRY(one_of("--exchange", word, names, n, &i));
     text_print(c->plan.exchange, sizeof c->plan.exchange, "%s", word);
     return STATUS_OK;
@@ -154,6 +162,15 @@ SET(method)
         names[m] = plan_method_name((enum plan_method)m);
     TRY(one_of("--method", word, names, PLAN_METHOD_COUNT, &i));
     c->plan.method = (enum plan_method)i;
+    return STATUS_OK;
+}
+
+SET(span)
+{
+    static const char *const words[] = {"attention", "block"};
+    int i = (int)number;
+    TRY(one_of("--span", word, words, 2, &i));
+    c->span = i == 0 ? BENCH_SPAN_ATTENTION : BENCH_SPAN_BLOCK;
     return STATUS_OK;
 }
 
@@ -199,6 +216,9 @@ static const struct sweep_axis axes[] = {
     {"n", GEMM, false, false, 1, MANY, "1k", set_n},
     {"k", GEMM, false, false, 1, MANY, "1k", set_k},
     {"dtype", SHAPED | GEMM | COLLECTIVE, false, true, 0, 0, "fp32", set_dtype},
+    {"span", LAYER, false, true, 0, 0, "attention", set_span},
+    {"hidden", LAYER, false, false, 1, MANY, NULL, set_hidden},
+    {"ffn", LAYER, false, false, 1, MANY, NULL, set_ffn},
     {"direction", SHAPED, false, true, 0, 0, "fwd", set_direction},
     {"causal", ATTENTION | LAYER, false, false, 0, 1, "1", set_causal},
     {"window", ATTENTION | LAYER, false, false, 0, MANY, "0", set_window},
@@ -232,6 +252,18 @@ static enum status refuse_foreign(struct cli *cli, const char *subject, unsigned
             return HINT(FAIL(STATUS_USAGE, "bench %s has no --%s", subject, o->name),
                         "leave it out, or bench another subject");
     }
+    return STATUS_OK;
+}
+
+/* Attention alone has no MLP. */
+static enum status refuse_unspanned(struct cli *cli)
+{
+    static const char *const of_block[] = {"hidden", "ffn"};
+    const char *span = opt_value(&cli->opts, "span");
+    for (int i = 0; i < 2; i++)
+        if (opt_given(&cli->opts, of_block[i]) && (span == NULL || strstr(span, "block") == NULL))
+            return HINT(FAIL(STATUS_USAGE, "--%s is a size of a transformer block", of_block[i]),
+                        "add --span block, or leave it out");
     return STATUS_OK;
 }
 
@@ -285,6 +317,7 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
     out->base.plan.sp = ranks;
     out->base.problem.world = ranks;
     TRY(refuse_foreign(cli, subject, bit));
+    TRY(refuse_unspanned(cli));
     out->docs = opt_value(&cli->opts, "docs");
     out->exchange_given = opt_given(&cli->opts, "exchange");
     if (out->docs != NULL) {
@@ -320,6 +353,18 @@ static enum status apply(const struct sweep *sweep, int from, int to, int index,
     return STATUS_OK;
 }
 
+/* What was not given follows from the heads, in the proportions of Llama-3-8B. */
+static void sizes_of_block(struct bench_case *c)
+{
+    struct problem *problem = &c->problem;
+    if (c->span == BENCH_SPAN_ATTENTION)
+        problem->hidden = problem->ffn = 0;
+    if (c->span == BENCH_SPAN_BLOCK && problem->hidden == 0)
+        problem->hidden = (int64_t)problem->heads * problem->head_dim;
+    if (c->span == BENCH_SPAN_BLOCK && problem->ffn == 0)
+        problem->ffn = (problem->hidden * 7 / 2 + 63) / 64 * 64;
+}
+
 enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
 {
     int outer = sweep->naxes - sweep->nvariants;
@@ -329,9 +374,11 @@ enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
         TRY(apply(sweep, outer, sweep->naxes, v, &out[v]));
         if (sweep->docs != NULL)
             TRY(WHERE(problem_set_docs(&out[v].problem, sweep->docs), "--docs"));
+        sizes_of_block(&out[v]);
         struct plan *plan = &out[v].plan;
-        if (plan->method == PLAN_METHOD_RING && !sweep->exchange_given) /* there is only one */
-            text_print(plan->exchange, sizeof plan->exchange, "%s", PLAN_RING_EXCHANGE);
+        const char *only = plan_method_exchange(plan->method);
+        if (only != NULL && !sweep->exchange_given)
+            text_print(plan->exchange, sizeof plan->exchange, "%s", only);
         plan->dp_shard = plan->sp > 0 && out[v].problem.world % plan->sp == 0 ? out[v].problem.world / plan->sp : 1;
     }
     return STATUS_OK;
@@ -344,7 +391,7 @@ enum status sweep_legal(const struct sweep *sweep, bool *out)
     for (int i = 0; i < sweep->cells && !legal; i++) {
         TRY(sweep_cell(sweep, i, cases));
         for (int v = 0; v < sweep->variants && !legal; v++) {
-            struct verdict verdict = bench_subject_find(cases[v].subject)->check(&cases[v], NULL);
+            struct verdict verdict = bench_subject_of(&cases[v])->check(&cases[v], NULL);
             legal = verdict_ok(&verdict);
         }
     }

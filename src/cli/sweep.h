@@ -9,7 +9,7 @@
 #include "bench/bench.h"
 #include "cli/cli.h"
 
-enum { SWEEP_AXES = 24 };
+enum { SWEEP_AXES = 27 };
 
 struct sweep_axis;
 struct sweep {

@@ -120,7 +120,7 @@ struct ways {
 
 static void add_way(struct ways *ways, const struct bench_case *c, const struct bench_env *env)
 {
-    struct verdict verdict = bench_subject_find(c->subject)->check(c, env);
+    struct verdict verdict = bench_subject_of(c)->check(c, env);
     for (int i = 0; i < ways->n; i++)
         if (plan_same_way(&ways->plans[i], &c->plan))
             return;

@@ -42,7 +42,10 @@ static int everything(const struct launch *launch, void *arg)
         RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv cpu")->cases == 11); /* all but the window's */
         RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv reference")->rule == RULE_KERNEL_CANNOT);
         RANK_CHECK(row_find(&report, "plan", "method ring") == NULL);
-        RANK_CHECK(row_find(&report, "plan", "method split_gather")->outcome == CHECK_WAIVED);
+        RANK_CHECK(row_find(&report, "plan", "method split_gather") == NULL);
+        RANK_CHECK(row_find(&report, "block", "split_gather sp=2 allgather cpu")->cases == 8);
+        RANK_CHECK(row_find(&report, "block", "ring sp=2 sendrecv cpu")->cases == 8);
+        RANK_CHECK(row_find(&report, "block", "ulysses sp=1 packed cpu")->cases == 8);
         RANK_CHECK(row_find(&report, "kernel", "GPU")->rule == RULE_ABSENT);
         check_report_free(&report);
     }

@@ -37,7 +37,7 @@ static int good_row(const struct sample *s, const struct bench_options *options)
 
 /* ---- every subject ---- */
 
-enum { MANY = 20 };
+enum { MANY = 25 };
 
 static int cases_make(int world, struct bench_case cases[MANY])
 {
@@ -85,6 +85,20 @@ static int cases_make(int world, struct bench_case cases[MANY])
         cases[n].problem.causal = i != 1;
         cases[n].problem.batch = 2;
         cases[n].heads_timed = i == 2 ? 1 : 0;
+        cases[n++].problem.seq = 37;
+    }
+    for (int i = 0; i < 5; i++) {
+        static const enum plan_method methods[] = {PLAN_METHOD_ULYSSES, PLAN_METHOD_RING, PLAN_METHOD_SPLIT_GATHER};
+        cases[n] = bench_test_case("layer", world, i < 4 ? world : 2);
+        cases[n].span = BENCH_SPAN_BLOCK;
+        cases[n].plan.method = methods[i % 3];
+        if (plan_method_exchange(methods[i % 3]) != NULL)
+            snprintf(cases[n].plan.exchange, PLAN_NAME, "%s", plan_method_exchange(methods[i % 3]));
+        cases[n].problem.direction = i % 2 == 0 ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
+        cases[n].problem.hidden = 48;
+        cases[n].problem.ffn = 80;
+        cases[n].buffers = i == 2 ? BENCH_COLD : BENCH_HOT;
+        cases[n].problem.dtype = i == 2 ? DTYPE_BF16 : DTYPE_FP32;
         cases[n++].problem.seq = 37;
     }
     return n;

@@ -26,7 +26,7 @@ static struct bench_case case_make(const char *subject, int world, int sp)
 
 static enum rule rule_of(const struct bench_case *c)
 {
-    struct verdict verdict = bench_subject_find(c->subject)->check(c, NULL);
+    struct verdict verdict = bench_subject_of(c)->check(c, NULL);
     if (!verdict_ok(&verdict))
         assert_true(verdict.why[0] != '\0');
     return verdict.rule;
@@ -36,7 +36,7 @@ static struct sample key_of(const struct bench_case *c)
 {
     struct sample sample;
     sample_init(&sample);
-    bench_subject_find(c->subject)->key(c, NULL, &sample);
+    bench_subject_of(c)->key(c, NULL, &sample);
     return sample;
 }
 
@@ -82,7 +82,7 @@ static void test_files_are_in_tables(void **state)
     }
     closedir(dir);
     assert_int_equal(subjects, 6);
-    assert_int_equal(checkers, 4);
+    assert_int_equal(checkers, 5);
 }
 
 /* Groups matter to peers alone; one rank has none. */
@@ -264,13 +264,89 @@ static void test_refusals(void **state)
     snprintf(c.plan.attention, sizeof c.plan.attention, "flash_attention_3");
     assert_int_equal(rule_of(&c), RULE_KERNEL_CANNOT);
     c = case_make("layer", 2, 2);
-    c.span = BENCH_SPAN_BLOCK;
-    assert_int_equal(rule_of(&c), RULE_ABSENT);
+    c.plan.method = PLAN_METHOD_SPLIT_GATHER; /* of which attention alone says nothing */
+    snprintf(c.plan.exchange, sizeof c.plan.exchange, PLAN_GATHER_EXCHANGE);
+    assert_int_equal(rule_of(&c), RULE_NOT_MEASURED);
     c = case_make("gemm", 2, 1);
     c.k = 0;
     assert_int_equal(rule_of(&c), RULE_INDEX);
     c.k = INT64_MAX;
     assert_int_equal(rule_of(&c), RULE_INDEX);
+}
+
+static struct bench_case block_make(int sp, enum plan_method method)
+{
+    struct bench_case c = case_make("layer", sp, sp);
+    c.span = BENCH_SPAN_BLOCK;
+    c.problem.heads = 8;
+    c.problem.kv_heads = 4;
+    c.problem.head_dim = 16;
+    c.problem.hidden = 96;
+    c.problem.ffn = 320;
+    c.problem.seq = 64;
+    c.plan.method = method;
+    if (plan_method_exchange(method) != NULL)
+        snprintf(c.plan.exchange, sizeof c.plan.exchange, "%s", plan_method_exchange(method));
+    return c;
+}
+
+/* The block is in the key of its rows alone: those of attention are called as before there was a choice. */
+static void test_span(void **state)
+{
+    (void)state;
+    struct bench_case c = block_make(4, PLAN_METHOD_ULYSSES);
+    struct sample block = key_of(&c);
+    assert_int_equal(rule_of(&c), RULE_OK);
+    assert_string_equal(block.key.span, "block");
+    assert_int_equal(block.key.hidden, 96);
+    assert_int_equal(block.key.ffn, 320);
+    c.span = BENCH_SPAN_ATTENTION;
+    struct sample layer = key_of(&c);
+    char *text = sample_key_text(&layer.key);
+    assert_string_equal(
+        text, "subject=layer ranks=4 sp=4 heads=8 kv_heads=4 head_dim=16 seq=64 batch=1 dtype=fp32 attention=cpu "
+              "exchange=packed method=ulysses chunks=1 direction=fwd causal=1 window=0 docs=none span=attention "
+              "timing=stream buffers=hot");
+    free(text);
+    /* Weights whole and a quarter of the rows, or a quarter of the weights and all rows: as many products. */
+    double weights = 96.0 * ((8 + 2 * 4 + 8) * 16 + 3 * 320), products = 2 * 16 * weights;
+    assert_true(block.flops == layer.flops + products);
+    assert_int_equal(block.bytes, layer.bytes);
+    c = block_make(4, PLAN_METHOD_SPLIT_GATHER);
+    struct sample cut = key_of(&c);
+    assert_int_equal(rule_of(&c), RULE_OK);
+    assert_true(cut.flops == block.flops);
+    assert_int_equal(cut.bytes, 4 * 64 * 96 * 4); /* two gathers, two sums of all rows */
+    c.problem.direction = PROBLEM_BACKWARD;
+    struct sample back = key_of(&c);
+    assert_true(back.flops == 2.5 * layer.flops + 2 * products);
+    assert_int_equal(back.bytes, 6 * 64 * 96 * 4);
+}
+
+static void test_span_refusals(void **state)
+{
+    (void)state;
+    struct bench_case c = block_make(4, PLAN_METHOD_SPLIT_GATHER);
+    c.problem.ffn = 322;
+    assert_int_equal(rule_of(&c), RULE_FFN_NOT_DIVISIBLE);
+    c = block_make(4, PLAN_METHOD_ULYSSES);
+    c.problem.ffn = 322;
+    assert_int_equal(rule_of(&c), RULE_OK);
+    c.problem.hidden = 0;
+    assert_int_equal(rule_of(&c), RULE_KERNEL_CANNOT);
+    c = block_make(4, PLAN_METHOD_ULYSSES);
+    c.problem.head_dim = 15;
+    assert_int_equal(rule_of(&c), RULE_KERNEL_CANNOT);
+    c = block_make(4, PLAN_METHOD_ULYSSES);
+    c.heads_timed = 1;
+    assert_int_equal(rule_of(&c), RULE_KERNEL_CANNOT);
+    c = block_make(4, PLAN_METHOD_ULYSSES);
+    c.problem.direction = PROBLEM_BOTH;
+    assert_int_equal(rule_of(&c), RULE_KERNEL_CANNOT);
+    c.problem.direction = PROBLEM_BACKWARD;
+    assert_int_equal(rule_of(&c), RULE_OK);
+    c.timing = BENCH_LOOP;
+    assert_int_equal(rule_of(&c), RULE_KERNEL_CANNOT);
 }
 
 static void test_flops(void **state)
@@ -397,9 +473,13 @@ static void test_case_init(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_files_are_in_tables), cmocka_unit_test(test_link), cmocka_unit_test(test_collective_bytes), cmocka_unit_test(test_exchange_bytes),
-        cmocka_unit_test(test_exchange_latent), cmocka_unit_test(test_host_driven), cmocka_unit_test(test_refusals), cmocka_unit_test(test_flops),
-        cmocka_unit_test(test_heads_timed),   cmocka_unit_test(test_shapes_of_ranks),  cmocka_unit_test(test_docs_text),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_files_are_in_tables),
+        cmocka_unit_test(test_link),           cmocka_unit_test(test_collective_bytes),
+        cmocka_unit_test(test_exchange_bytes), cmocka_unit_test(test_exchange_latent),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_flops),
+        cmocka_unit_test(test_span),           cmocka_unit_test(test_span_refusals),
+        cmocka_unit_test(test_heads_timed),    cmocka_unit_test(test_shapes_of_ranks),
+        cmocka_unit_test(test_docs_text),      cmocka_unit_test(test_host_driven),
         cmocka_unit_test(test_case_init),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

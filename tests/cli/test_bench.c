@@ -49,8 +49,10 @@ static void test_every_subject(void **state)
         "attention --direction fwd,bwd --docs fixed:20 " SHAPE,
         "layer --direction fwd,bwd --chunks 1,2 " SHAPE,
         "layer --direction fwd,bwd --method ring --docs fixed:20 " SHAPE,
+        "layer --span attention,block --direction fwd,bwd --ffn 80 " SHAPE,
+        "layer --span block --direction fwd,bwd --hidden 48 --method ring,split_gather --docs fixed:20 " SHAPE,
         "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
-    static const int rows[] = {6, 5, 4, 2, 4, 2, 2};
+    static const int rows[] = {6, 5, 4, 2, 4, 2, 4, 4, 2};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
         json_t *document, *row;
@@ -91,6 +93,14 @@ static void test_illegal_cells(void **state)
         assert_int_equal(strlen(word(row, "why")) > 0, i >= 2);
     }
     json_decref(document);
+    run_free(&run);
+    run_do(&run, "bench layer --method split_gather " SHAPE " --ranks 2 " SMALL);
+    run_expect(&run, 2);
+    run_says(run.err, "span block times what it gathers and cuts");
+    run_free(&run);
+    run_do(&run, "bench layer --hidden 64 " SHAPE " --ranks 2 " SMALL);
+    run_expect(&run, 2);
+    run_says(run.err, "add --span block");
     run_free(&run);
     int lock = run_lock(); /* nothing is measured, so nobody is waited for */
     run_do(&run, "bench exchange --sp 3,4 " SHAPE " --ranks 2 " SMALL);

@@ -118,7 +118,7 @@ static void put(struct fake_bench *bench, const struct fake *fake, const struct 
     struct sample sample, there;
     struct rng rng;
     sample_init(&sample);
-    bench_subject_find(c->subject)->key(c, NULL, &sample);
+    bench_subject_of(c)->key(c, NULL, &sample);
     text_print(sample.machine, sizeof sample.machine, "%s", bench->session.machine);
     if (store_find(bench->store, &sample.key, sample.machine, NULL, -1, &there, NULL) == STATUS_OK) {
         sample_free(&there);

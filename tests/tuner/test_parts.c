@@ -310,7 +310,7 @@ static void test_stand_in(void **state)
     assert_int_equal(in->source, RECOMMEND_EXTRAPOLATED);
     assert_true(in->possible && in->slack > 0.3);
     for (int i = 0; i < parts.n; i++) { /* all of it can be timed on two ranks */
-        struct verdict verdict = bench_subject_find(parts.item[i].c.subject)->check(&parts.item[i].c, NULL);
+        struct verdict verdict = bench_subject_of(&parts.item[i].c)->check(&parts.item[i].c, NULL);
         if (!verdict_ok(&verdict))
             fail_msg("%s: %s", parts.item[i].key, verdict.why);
     }
@@ -357,7 +357,7 @@ static void test_legal_cases(void **state)
                     list(&plan, level, &scale, &parts);
                     for (int i = 0; i < parts.n; i++) {
                         const struct part *part = &parts.item[i];
-                        struct verdict verdict = bench_subject_find(part->c.subject)->check(&part->c, NULL);
+                        struct verdict verdict = bench_subject_of(&part->c)->check(&part->c, NULL);
                         if (!verdict_ok(&verdict))
                             fail_msg("%s: %s", part->key, verdict.why);
                         assert_true(isfinite(part->times) && part->times > 0);
