@@ -19,8 +19,9 @@ static const char *const *native_exchanges(enum dev_kind dev)
 
 static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)
 {
-    (void)model;
     (void)problem;
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER && model->experts > 0)
+        return verdict_no(RULE_TARGET_CANNOT, "split_gather cuts one MLP a layer, not %d experts", model->experts);
     if (plan->offload == PLAN_OFFLOAD_PARAMS)
         return verdict_no(RULE_TARGET_CANNOT, "the harness keeps parameters on the device");
     if (plan->tp > 1)
@@ -36,8 +37,8 @@ const struct target target_sptune = {
     .name = "sptune",
     .runtime = "sptune harness",
     .classes = classes,
-    .methods = 1u << PLAN_METHOD_ULYSSES | 1u << PLAN_METHOD_RING |
-               1u << PLAN_METHOD_ULYSSES_RING, /* run; ulysses is searched */
+    .methods = 1u << PLAN_METHOD_ULYSSES | 1u << PLAN_METHOD_RING | 1u << PLAN_METHOD_SPLIT_GATHER |
+               1u << PLAN_METHOD_ULYSSES_RING,
     .zero_min = 0,
     .zero_max = 3,
     .zero_over_world = false,

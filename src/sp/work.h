@@ -43,6 +43,16 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
                struct work_gemm out[WORK_GEMMS]);
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
 
+/* Elements of the parameters that one rank has where nothing is sharded, and how many ranks share each kind of them: the pieces of
+ * layers that split_gather cuts, 0 of other methods, and all the rest. Biases and norms of q and k are not told apart from the layers'
+ * matrices. */
+struct work_params {
+    double cut, whole;
+    int cut_group, whole_group; /* in stages that shard */
+};
+void work_params(const struct model *model, const struct problem *problem, const struct plan *plan,
+                 const struct target *target, struct work_params *out);
+
 /* Data-parallel traffic of one optimizer step and rank: bytes that arrive from other ranks, number of collective calls. */
 struct work_zero {
     int64_t gather_bytes, reduce_bytes; /* per step, all accumulations */
@@ -63,7 +73,7 @@ int work_loss_products(const struct plan *plan);
 /* Forward executions of each layer per micro-step: 1, or 2 with activation checkpointing. What a tiled MLP runs again is not counted. */
 int work_forward_passes(const struct plan *plan);
 
-/* Always live: params states gather context; grads and buckets too, where the target allocates them at the start (ZeRO-3), else from
+/* Always live: params states gather context; rows of split_gather in the layers; grads and buckets too, where the target allocates them at the start (ZeRO-3), else from
  * the first layer's backward on. Outside the optimizer step: checkpoints or activations. One phase at a time: attention, kv_copies |
  * mlp | logits, logits_fp32, logits_grad | step_grads. Host: host_states host_params host_checkpoints. */
 struct work_term {

@@ -3,7 +3,8 @@
  *   peak = params + states + gather + context + grads and buckets where they are live
  *        + max(attention, mlp, loss: each with the checkpoints or activations; step: without them)
  *
- * s = B * S/P local tokens, b = bytes of the storage dtype, G = ranks that ZeRO shards over. Sources: DeepSpeed's ZeRO
+ * s = B * S/P local tokens, b = bytes of the storage dtype, N/G = parameters over the ranks that ZeRO shards them over; under split_gather
+ * a rank's pieces of layers and the rest each over theirs. Sources: DeepSpeed's ZeRO
  * memory estimators (runtime/zero) for what is sharded; its stage3.py, stage_1_and_2.py and parameter coordinator for
  * what is allocated when; arXiv 2205.05198 for activations, without dropout masks and with FlashAttention; DeepSpeed's
  * TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md derives each line.
@@ -30,11 +31,13 @@ struct sizes {
     const struct problem *problem;
     const struct plan *plan;
     const struct target_memory *coef;
-    double b, s, q, n;  /* bytes of the dtype; local tokens; heads * head_dim; sp */
-    double h, f, vocab; /* hidden; ffn of the experts that a token visits, or of a wider dense layer; vocabulary */
-    double layers, params;
+    double b, s, q, n;     /* bytes of the dtype; local tokens; heads * head_dim; sp */
+    double h, f, vocab;    /* hidden; ffn of the experts that a token visits, or of a wider dense layer; vocabulary */
+    double layers, params; /* params: of the whole model */
+    struct work_params held;
+    double layer;      /* elements of one, or of a rank's piece of it */
+    double group;      /* G: ranks that share what is not cut, 1 where nothing is sharded */
     double kv_sent;    /* kv heads each rank's tokens travel with: max(kv_heads, ranks that exchange heads) */
-    double group;      /* G */
     const char *class; /* of the attention, NULL: none */
     int class_index;
     enum dev_kind dev;
@@ -89,7 +92,9 @@ static void sizes_fill(const struct model *model, const struct problem *problem,
     z->layers = model->layers;
     z->params = (double)model->params;
     z->kv_sent = problem->kv_heads > plan_head_ranks(plan) ? problem->kv_heads : plan_head_ranks(plan);
-    z->group = plan->zero_stage == 0 ? 1 : target->zero_over_world ? problem->world : (double)plan->dp_shard * sp;
+    work_params(model, problem, plan, target, &z->held);
+    z->layer = z->held.cut > 0 ? z->held.cut / model->layers : (double)model->params_layer;
+    z->group = plan->zero_stage > 0 ? z->held.whole_group : 1;
     z->class = target_class(target, plan->attention);
     z->class_index = 0;
     for (int i = 0; z->class != NULL && target->classes[i] != NULL; i++)
@@ -111,6 +116,25 @@ static double outside_layers(const struct sizes *z)
     return (double)z->model->params_embedding * (z->model->tied ? 1 : 2);
 }
 
+/* Elements of one kind on this rank, and in words: "8030261248 parameters / 8". */
+struct elems {
+    double n;
+    char text[96];
+};
+
+static struct elems elems_of(const struct sizes *z, bool sharded)
+{
+    const struct work_params *p = &z->held;
+    double group = sharded ? p->whole_group : 1, cut_group = sharded ? p->cut_group : 1;
+    struct elems out = {.n = p->whole / group + p->cut / cut_group};
+    if (p->cut > 0)
+        snprintf(out.text, sizeof out.text, "(%.0f parameters / %.0f + pieces of layers %.0f / %.0f)", p->whole, group,
+                 p->cut, cut_group);
+    else
+        snprintf(out.text, sizeof out.text, "%.0f parameters / %.0f", p->whole, group);
+    return out;
+}
+
 /* Parameters, gradients and optimizer states: 16 bytes a parameter in mixed precision (2 + 2 + 4 master + 4 + 4 Adam),
  * 16 in fp32 (4 + 4 + 4 + 4), 20 where the runtime has a master copy all the same; a stage shards one kind more than
  * the stage before it. */
@@ -120,43 +144,40 @@ static void add_states(struct build *build, const struct sizes *z)
     bool offload_params = z->plan->offload == PLAN_OFFLOAD_PARAMS;
     bool offload = z->plan->offload != PLAN_OFFLOAD_NONE, grads_away = offload && !z->coef->units;
     bool master = z->b < 4 || (z->coef->master_fp32 && stage >= 1 && stage <= 2);
-    double g_params = stage >= 3 ? z->group : 1, g_grads = stage >= 2 ? z->group : 1,
-           g_states = stage >= 1 ? z->group : 1;
+    struct elems params = elems_of(z, stage >= 3), grads = elems_of(z, stage >= 2), states = elems_of(z, stage >= 1);
     double state = master ? 12 : 8, grad = z->coef->units ? 4 : z->b;
     if (!offload_params)
-        add(build, ALWAYS, "params", z->b * z->params / g_params, "%.0f B x %.0f parameters / %.0f", z->b, z->params,
-            g_params);
+        add(build, ALWAYS, "params", z->b * params.n, "%.0f B x %s", z->b, params.text);
     if (!grads_away || stage < 2) /* sharded gradients go to the host as they are reduced */
-        add(build, grads_phase(z), "grads", grad * z->params / g_grads, "%.0f B x %.0f parameters / %.0f%s", grad,
-            z->params, g_grads, grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
+        add(build, grads_phase(z), "grads", grad * grads.n, "%.0f B x %s%s", grad, grads.text,
+            grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
     if (!offload)
-        add(build, ALWAYS, "states", state * z->params / g_states, "%.0f B x %.0f parameters / %.0f: %s", state,
-            z->params, g_states, master ? "fp32 copy, two moments" : "two moments");
+        add(build, ALWAYS, "states", state * states.n, "%.0f B x %s: %s", state, states.text,
+            master ? "fp32 copy, two moments" : "two moments");
     if (!grads_away && grad < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
-        add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * z->params / g_states,
-            "%d B x %.0f / %.0f: gradients in fp32", stage == 3 ? 2 : 4, z->params, g_states);
+        add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * states.n, "%d B x %s: gradients in fp32",
+            stage == 3 ? 2 : 4, states.text);
     if (offload)
-        add(build, HOST, "host_states", z->coef->host_factor * (state + (grads_away ? 4 : 0)) * z->params / g_states,
-            "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, state + (grads_away ? 4 : 0), z->params,
-            g_states);
+        add(build, HOST, "host_states", z->coef->host_factor * (state + (grads_away ? 4 : 0)) * states.n,
+            "%.1f x %.0f B x %s", z->coef->host_factor, state + (grads_away ? 4 : 0), states.text);
     if (offload_params)
-        add(build, HOST, "host_params", z->coef->host_factor * z->b * z->params / g_params,
-            "%.1f x %.0f B x %.0f parameters / %.0f", z->coef->host_factor, z->b, z->params, g_params);
+        add(build, HOST, "host_params", z->coef->host_factor * z->b * params.n, "%.1f x %.0f B x %s",
+            z->coef->host_factor, z->b, params.text);
 }
 
 /* ZeRO-3 has weights and gradients of the embedding and of a layer whole while they are in use. Once it has seen the
  * order of the layers (from the second step on) it also keeps weights that come again soon: at most live_elems. */
 static void add_gather(struct build *build, const struct sizes *z)
 {
-    double used = (double)z->model->params_embedding + (double)z->model->params_layer;
+    double used = (double)z->model->params_embedding + z->layer;
     double live = z->coef->live_elems < z->model->params ? (double)z->coef->live_elems : z->params;
     if (live > used)
         add(build, ALWAYS, "gather", z->b * (live + used),
-            "%.0f B x (%.0f weights kept + gradients of embedding %lld + layer %lld)", z->b, live,
-            (long long)z->model->params_embedding, (long long)z->model->params_layer);
+            "%.0f B x (%.0f weights kept + gradients of embedding %lld + layer %.0f)", z->b, live,
+            (long long)z->model->params_embedding, z->layer);
     else
-        add(build, ALWAYS, "gather", 2 * z->b * used, "2 x %.0f B x (embedding %lld + layer %lld): whole while in use",
-            z->b, (long long)z->model->params_embedding, (long long)z->model->params_layer);
+        add(build, ALWAYS, "gather", 2 * z->b * used, "2 x %.0f B x (embedding %lld + layer %.0f): whole while in use",
+            z->b, (long long)z->model->params_embedding, z->layer);
 }
 
 /* Where gradients are collected to be reduced. ZeRO-3 allocates one buffer at the start, of the type that it reduces in;
@@ -175,15 +196,15 @@ static void add_buckets(struct build *build, const struct sizes *z)
 /* A harness that goes by units: those of layers lend their places to each other, embedding and head have their own. */
 static void add_unit_weights(struct build *build, const struct sizes *z)
 {
-    double layer = (double)z->model->params_layer, outside = outside_layers(z);
+    double outside = outside_layers(z);
+    struct elems mine = elems_of(z, true);
     int stage = z->plan->zero_stage;
     if (stage == 3)
-        add(build, ALWAYS, "gather", z->b * (UNIT_LAYERS * layer + outside),
-            "%.0f B x (%d layers of %.0f + embedding and head %.0f): whole while in use", z->b, UNIT_LAYERS, layer,
+        add(build, ALWAYS, "gather", z->b * (UNIT_LAYERS * z->layer + outside),
+            "%.0f B x (%d layers of %.0f + embedding and head %.0f): whole while in use", z->b, UNIT_LAYERS, z->layer,
             outside);
     else if (stage > 0 && z->b < 4)
-        add(build, ALWAYS, "gather", z->b * z->params / z->group, "%.0f B x %.0f / %.0f: this rank's, to be gathered",
-            z->b, z->params, z->group);
+        add(build, ALWAYS, "gather", z->b * mine.n, "%.0f B x %s: this rank's, to be gathered", z->b, mine.text);
 }
 
 /* Gradients that are whole until they are reduced: of a second layer where the first is reduced beside it. The summed part of one unit, and
@@ -193,12 +214,14 @@ static void add_unit_grads(struct build *build, const struct sizes *z)
     const struct plan *plan = z->plan;
     bool cpu = z->dev == DEV_CPU, alone = plan->sp * plan->dp_shard * plan->dp_replicate == 1;
     bool natively = !cpu && plan->dp_replicate == 1 && plan->method != PLAN_METHOD_SPLIT_GATHER;
-    double layer = (double)z->model->params_layer, embedding = (double)z->model->params_embedding;
+    double layer = z->layer, embedding = (double)z->model->params_embedding;
     double most = layer > embedding ? layer : embedding;
+    double layer_group = plan->zero_stage > 0 && z->held.cut > 0 ? z->held.cut_group : z->group;
+    double part = layer / layer_group > embedding / z->group ? layer / layer_group : embedding / z->group;
     int layers = plan->zero_stage < 2 ? 0 : cpu || z->group < 2 ? 1 : UNIT_LAYERS;
     double whole = layers > 0 ? layers * layer + outside_layers(z) : 0;
-    double sums = (plan->zero_stage == 1 ? z->params : 0) / z->group;
-    double work = most / z->group + (natively || alone ? 0 : most);
+    double sums = plan->zero_stage == 1 ? elems_of(z, true).n : 0;
+    double work = part + (natively || alone ? 0 : most);
     add(build, ALWAYS, "buckets", 4 * (whole + sums + work),
         "4 B x (%.0f of %d layers, embedding and head + %.0f sums + %.0f workspace)", whole, layers, sums, work);
 }
@@ -273,6 +296,16 @@ static void add_attention(struct build *build, const struct sizes *z)
         kept > 0 ? " - activations" : "");
     add(build, ATTENTION, "kv_copies", more, "%.0f B x %.0f tokens x (%.0f - %d) kv heads x (%d + %d)", z->b, z->s,
         z->kv_sent, z->problem->kv_heads, z->problem->head_dim, problem_dim_v(z->problem));
+}
+
+/* Under split_gather weights meet the rows of all ranks: normalised ones, the gradient that is summed over ranks, and what sums a sequence
+ * at a time (sp/block.c). */
+static void add_rows(struct build *build, const struct sizes *z)
+{
+    double all = z->s * z->n, one = z->problem->batch > 0 ? all / (double)z->problem->batch : 0;
+    if (z->held.cut > 0)
+        add(build, LAYERS, "rows", z->b * z->h * (2 * all + one),
+            "%.0f B x (2 x %.0f tokens of all ranks + %.0f) x %.0f", z->b, all, one, z->h);
 }
 
 static void add_mlp(struct build *build, const struct sizes *z)
@@ -363,8 +396,9 @@ void work_memory(const struct model *model, const struct problem *problem, const
                  const struct target *target, struct work_memory *out)
 {
     const struct exchange *exchange = exchange_find(plan->exchange);
-    /* A ring is no exchange. */
-    const struct attention *attention = plan->method == PLAN_METHOD_RING ? attention_find(plan->attention) : NULL;
+    /* What a ring or split_gather moves data by is no exchange. */
+    bool none = plan_method_exchange(plan->method) != NULL;
+    const struct attention *attention = none ? attention_find(plan->attention) : NULL;
     enum dev_kind dev = exchange != NULL ? exchange->dev : attention != NULL ? attention->dev : DEV_CUDA;
     work_memory_on(model, problem, plan, target, dev, out);
 }
@@ -380,6 +414,7 @@ void work_memory_on(const struct model *model, const struct problem *problem, co
     add_runtime(&build, &sizes);
     add_kept(&build, &sizes);
     add_attention(&build, &sizes);
+    add_rows(&build, &sizes);
     add_mlp(&build, &sizes);
     add_loss(&build, &sizes);
     find_peak(&build);

@@ -3,13 +3,31 @@
 #include "sp/work.h"
 
 #include "base/units.h"
+#include "model/model.h"
 
-/* Ranks that share the parameters, gradients or states that a stage shards. */
-static int zero_group(const struct problem *problem, const struct plan *plan, const struct target *target)
+#include <math.h>
+
+/* Matrices of a layer on one of the ranks that cut it, kv heads that several have counted on each; its norms are on all. */
+static double piece_of_layer(const struct model *model, const struct problem *problem, int ways)
 {
-    if (plan->zero_stage == 0)
-        return 1;
-    return target->zero_over_world ? problem->world : plan->dp_shard * plan->sp;
+    double copied = model_kv_local(problem->kv_heads, ways) - (double)problem->kv_heads / ways;
+    double lanes = problem->head_dim + problem_dim_v(problem), norms = 2.0 * (double)model->hidden;
+    double matrices = (double)model->params_layer - norms;
+    return norms + (matrices > 0 ? matrices : 0) / ways + copied * lanes * (double)model->hidden;
+}
+
+void work_params(const struct model *model, const struct problem *problem, const struct plan *plan,
+                 const struct target *target, struct work_params *out)
+{
+    int sp = plan->sp > 0 ? plan->sp : 1;
+    double layers = (double)model->params_layer * model->layers;
+    *out = (struct work_params){.whole = (double)model->params,
+                                .cut_group = plan->dp_shard,
+                                .whole_group = target->zero_over_world ? problem->world : plan->dp_shard * sp};
+    if (plan->method != PLAN_METHOD_SPLIT_GATHER || sp == 1)
+        return;
+    out->cut = piece_of_layer(model, problem, sp) * model->layers;
+    out->whole = out->whole > layers ? out->whole - layers : 0;
 }
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -38,20 +56,26 @@ static int64_t mul_saturated(int64_t a, int64_t b)
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out)
 {
-    int group = zero_group(problem, plan, target), stage = plan->zero_stage;
-    double params = (double)model->params * dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
+    struct work_params params;
+    work_params(model, problem, plan, target, &params);
+    int stage = plan->zero_stage, group = stage > 0 ? params.whole_group : 1,
+        cut_group = stage > 0 ? params.cut_group : 1;
+    int ways = params.cut > 0 ? plan->sp : 1;
+    double bytes = dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
     int64_t units = (int64_t)model->layers + (model->tied ? 1 : 2);
     int64_t bucket = target->memory.reduce_elems[plan->sp > 1];
     int64_t buckets = ceil_div(model->params, bucket > 0 ? bucket : INT64_MAX);
     double reduces = stage >= 2 ? steps : 1; /* stages 2 and 3 keep no whole gradient to add to */
-    double reduce = arrives(params, problem->world) * reduces;
+    double reduce =
+        (arrives(bytes * params.whole, problem->world) + arrives(bytes * params.cut, problem->world / ways)) * reduces;
+    double parts = arrives(bytes * params.whole, group) + arrives(bytes * params.cut, cut_group);
     double gather = 0;
     int64_t calls = mul_saturated(buckets, whole(reduces));
     if (stage == 3) { /* once for forward, once for backward (and its recomputation), each micro-step */
-        gather = 2 * steps * arrives(params, group);
+        gather = 2 * steps * parts;
         calls = mul_saturated(3 * units, plan->accumulate);
     } else if (stage >= 1) { /* updated parameters, once */
-        gather = arrives(params, group);
+        gather = parts;
         calls = calls > INT64_MAX - buckets ? INT64_MAX : calls + buckets;
     } else { /* all-reduce: reduce-scatter and all-gather of the sums */
         reduce *= 2;
@@ -60,7 +84,7 @@ void work_zero(const struct model *model, const struct problem *problem, const s
                               .reduce_bytes = whole(reduce),
                               .group = group,
                               .calls = problem->world > 1 ? (int)(calls < INT32_MAX ? calls : INT32_MAX) : 0,
-                              .optimizer_elems = ceil_div(model->params, group)};
+                              .optimizer_elems = whole(ceil(params.whole / group + params.cut / cut_group))};
 }
 
 int work_loss_products(const struct plan *plan)

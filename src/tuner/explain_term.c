@@ -23,6 +23,7 @@ static const struct {
     {"activations", "what every layer keeps for its backward when nothing is computed again"},
     {"attention", "live while a layer's attention is computed again and differentiated"},
     {"kv_copies", "copies of key and value heads, where more ranks share a sequence than there are KV heads"},
+    {"rows", "rows of all ranks that meet the pieces of weights of this one, and their gradients, under split_gather"},
     {"mlp", "live while a layer's MLP is computed again and differentiated"},
     {"logits", "the logits of this rank's tokens in the storage type"},
     {"logits_fp32", "their copy in fp32"},

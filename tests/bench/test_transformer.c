@@ -2,6 +2,8 @@
  * one rank that is missing. That every method's is right is bench.check's. */
 #include "bench/bench_test.h"
 #include "bench/transformer_state.h"
+#include "sp/exec_state.h"
+#include "sp/work.h"
 
 #include <string.h>
 
@@ -73,6 +75,10 @@ static int other_weights(const struct launch *launch, void *arg)
             RANK_TRY(run(&s, t));
             RANK_TRY(truth_compare(&s.env, truth, t, &ok, why));
             RANK_CHECK(ok == (seed == 5) && (why[0] == '\0') == ok);
+            const struct exec *exec = transformer_exec(t);
+            struct problem problem = s.problem;
+            problem.direction = backward ? PROBLEM_BOTH : PROBLEM_FORWARD;
+            RANK_CHECK(exec_bytes(exec) == work_exec_bytes(&problem, &s.plan) + exec->workspace_bytes);
             transformer_close(t);
         }
         truth_close(truth);

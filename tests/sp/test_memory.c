@@ -539,9 +539,35 @@ static void fit_has_two_thresholds(void **state)
     assert_int_equal(work_fit(1, 0), WORK_DOES_NOT_FIT);
 }
 
+/* Half of the layers' weights, a quarter of what they share, and rows of all ranks beside them. */
+static void split_gather_cuts_layers(void **state)
+{
+    (void)state;
+    const struct model model = llama_8b();
+    struct plan plan = gpu_plan(4, 8, "cudnn");
+    plan.zero_stage = 3;
+    struct work_memory ulysses = memory_of(&model, 32768, &plan, "sptune");
+    plan.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(plan.exchange, PLAN_GATHER_EXCHANGE);
+    struct work_memory cut = memory_of(&model, 32768, &plan, "sptune");
+    int64_t norms = 2 * 4096, layer = norms + (model.params_layer - norms) / 4;
+    int64_t rest = model.params - 32 * model.params_layer;
+    assert_int_equal(term(&cut, "params")->bytes, 2 * (32 * layer / 2 + rest / 8));
+    assert_int_equal(term(&cut, "states")->bytes, 12 * (32 * layer / 2 + rest / 8));
+    assert_int_equal(term(&cut, "gather")->bytes, 2 * 2 * (model.params_embedding + layer));
+    assert_int_equal(term(&cut, "rows")->bytes, INT64_C(2) * 3 * 32768 * 4096);
+    assert_int_equal(term(&ulysses, "rows")->bytes, 0);
+    assert_int_equal(term(&cut, "checkpoints")->bytes, term(&ulysses, "checkpoints")->bytes);
+    assert_int_equal(term(&cut, "logits")->bytes, term(&ulysses, "logits")->bytes);
+    plan.zero_stage = 0;
+    cut = memory_of(&model, 32768, &plan, "sptune");
+    assert_int_equal(term(&cut, "params")->bytes, 2 * (32 * layer + rest));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(split_gather_cuts_layers),
         cmocka_unit_test(set_a_of_published_peaks),
         cmocka_unit_test(set_b_of_accelerate),
         cmocka_unit_test(runs_that_fitted_are_not_called_too_large),

@@ -88,6 +88,69 @@ static void a_ring_passes_keys_and_values_on(void **state)
                 work_attention_flops(&problem, &(struct plan){.sp = 1}, false));
 }
 
+/* Rows are gathered and their sums scattered; products are those of a piece of each weight with the tokens of all. */
+static void split_gather_moves_rows(void **state)
+{
+    (void)state;
+    struct problem problem = of_model(&llama_8b, 131072, 16);
+    struct plan plan = small_plan(16, 16), whole = small_plan(16, 16);
+    struct work_exchange fwd, bwd;
+    struct work_gemm gemm[WORK_GEMMS];
+    plan.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(plan.exchange, PLAN_GATHER_EXCHANGE);
+    work_exchange(&problem, &plan, false, &fwd);
+    work_exchange(&problem, &plan, true, &bwd);
+    int64_t rows = INT64_C(2) * 131072 * 4096; /* bf16 */
+    assert_int_equal(fwd.bytes_in, 2 * rows);
+    assert_int_equal(fwd.bytes_out, 2 * rows);
+    assert_int_equal(fwd.wire_in, 2 * rows / 16 * 15);
+    assert_int_equal(bwd.bytes_in, 4 * rows);
+    assert_int_equal(bwd.wire_out, 2 * rows / 16 * 15);
+    assert_true(work_attention_flops(&problem, &plan, true) == work_attention_flops(&problem, &whole, true));
+    const int64_t n[] = {256 + 2 * 128, 4096, 2 * 896, 4096},
+                  k[] = {4096, 256, 4096, 896}; /* a kv head of 8 on two ranks */
+    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, gemm), 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(gemm[i].m, 131072);
+        assert_int_equal(gemm[i].n, n[i]);
+        assert_int_equal(gemm[i].k, k[i]);
+    }
+    assert_int_equal(work_logits(&llama_8b, &problem, &plan).m, 8192); /* whole weights, own tokens */
+    plan = small_plan(1, 16);
+    plan.method = PLAN_METHOD_SPLIT_GATHER;
+    work_exchange(&problem, &plan, false, &fwd);
+    assert_int_equal(fwd.bytes_in + fwd.bytes_out + fwd.wire_in + fwd.wire_out, 0);
+}
+
+/* 4 ranks cut layers, 2 share each piece; what is not cut is shared by all 8. */
+static void split_gather_shares_pieces(void **state)
+{
+    (void)state;
+    const struct target *sptune = target_find("sptune");
+    struct problem problem = of_model(&llama_8b, 8192, 8);
+    struct plan plan = small_plan(4, 8);
+    struct work_params params;
+    struct work_zero zero;
+    plan.method = PLAN_METHOD_SPLIT_GATHER;
+    work_params(&llama_8b, &problem, &plan, sptune, &params);
+    int64_t norms = 2 * 4096, rest = llama_8b.params - 32 * llama_8b.params_layer;
+    int64_t cut = 32 * (norms + (llama_8b.params_layer - norms) / 4);
+    assert_true(params.cut == (double)cut && params.whole == (double)rest);
+    assert_int_equal(params.cut_group, 2);
+    assert_int_equal(params.whole_group, 8);
+    plan.zero_stage = 3;
+    work_zero(&llama_8b, &problem, &plan, sptune, &zero);
+    assert_int_equal(zero.optimizer_elems, cut / 2 + rest / 8);
+    assert_int_equal(zero.gather_bytes, 2 * (2 * cut / 2 + 2 * rest / 8 * 7));
+    assert_int_equal(zero.reduce_bytes, 2 * cut / 2 + 2 * rest / 8 * 7);
+    plan.zero_stage = 0;
+    work_zero(&llama_8b, &problem, &plan, sptune, &zero);
+    assert_int_equal(zero.optimizer_elems, cut + rest);
+    plan.method = PLAN_METHOD_ULYSSES;
+    work_params(&llama_8b, &problem, &plan, sptune, &params);
+    assert_true(params.cut == 0 && params.whole == (double)llama_8b.params);
+}
+
 static void one_rank_exchanges_nothing(void **state)
 {
     (void)state;
@@ -349,6 +412,8 @@ int main(void)
         cmocka_unit_test(exchange_bytes_of_llama),
         cmocka_unit_test(c46_sizes_of_llama_at_sp_16),
         cmocka_unit_test(a_ring_passes_keys_and_values_on),
+        cmocka_unit_test(split_gather_moves_rows),
+        cmocka_unit_test(split_gather_shares_pieces),
         cmocka_unit_test(one_rank_exchanges_nothing),
         cmocka_unit_test(c37_latent_attention),
         cmocka_unit_test(padding_is_paid_for),
