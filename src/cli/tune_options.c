@@ -25,6 +25,8 @@ const struct opt tune_options[] = {
     {"docs", 0, OPT_VALUE, "SPEC", "packed documents: none, fixed:8k, or a file of lengths [none]"},
     {"global-batch", 0, OPT_VALUE, "N", "sequences per optimizer step, or tokens as 4Mtok [not fixed]"},
     {"micro-batch", 0, OPT_VALUE, "LIST", "sequences per micro-step and sp group [1]"},
+    {"method", 0, OPT_VALUE, "LIST",
+     "ulysses,ring,split_gather or search, of what the target runs [accelerate: ulysses; sptune: all three]"},
     {"sp", 0, OPT_VALUE, "LIST", "fix or restrict sp_size [every legal size]"},
     {"zero", 0, OPT_VALUE, "LIST", "ZeRO stages, or search [target's default]"},
     {"checkpointing", 0, OPT_VALUE, "LIST", "none,full,offload or search [target's default]"},
@@ -310,6 +312,7 @@ static enum status read_search(struct cli *cli, struct request *out)
 {
     static const char *const zero[] = {"0", "1", "2", "3"}, *const checkpointing[] = {"none", "full", "offload"};
     static const char *const offload[] = {"none", "optimizer", "params"}, *const loss[] = {"plain", "tiled", "fused"};
+    static const char *const methods[] = {"ulysses", "ring", "split_gather"}; /* in the order of enum plan_method */
     struct plan_space *space = &out->space;
     int values[8], n = 0;
     int64_t sizes[PLAN_LIST_MAX] = {0};
@@ -321,6 +324,9 @@ static enum status read_search(struct cli *cli, struct request *out)
     TRY(read_sizes(cli, "micro-batch", 1 << 20, out->micro_batch, &out->nmicro));
     TRY(read_names(cli, "attention", out->classes, &out->nclasses));
     TRY(read_names(cli, "exchange", space->exchange, &space->nexchange));
+    TRY(read_space(cli, "method", methods, 3, PLAN_METHOD_ULYSSES, values, &space->nmethod));
+    for (int i = 0; i < space->nmethod; i++)
+        space->method[i] = (enum plan_method)values[i];
     TRY(read_space(cli, "zero", zero, 4, 0, space->zero, &space->nzero));
     TRY(read_space(cli, "checkpointing", checkpointing, 3, 0, values, &space->ncheckpointing));
     for (int i = 0; i < space->ncheckpointing; i++)

@@ -96,6 +96,8 @@ struct verdict plan_check_sizes(const struct problem *problem, const struct plan
 struct plan_space {
     enum dev_kind dev;
     struct plan base;                 /* values of what is not searched */
+    int nmethod;                      /* of ulysses, ring and split_gather; of one rank there is ulysses alone */
+    enum plan_method method[PLAN_METHOD_COUNT];
     int nsp;
     int sp[PLAN_LIST_MAX];
     int nexchange;

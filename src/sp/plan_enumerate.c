@@ -44,11 +44,18 @@ static enum status visit_one(struct walk *walk, const struct plan *plan)
     return walk->visit(walk->arg, plan, &verdict);
 }
 
+/* What moves data is given by the method, in one piece. */
+static bool has_no_choice(const struct plan *plan)
+{
+    return plan_method_exchange(plan->method) != NULL;
+}
+
 static enum status visit_chunks(struct walk *walk, struct plan plan)
 {
     const struct plan_space *space = walk->space;
-    for (int i = 0; i < (space->nchunks > 0 ? space->nchunks : 1); i++) {
-        if (space->nchunks > 0)
+    int n = has_no_choice(&plan) ? 0 : space->nchunks;
+    for (int i = 0; i < (n > 0 ? n : 1); i++) {
+        if (n > 0)
             plan.chunks = space->chunks[i];
         TRY(visit_one(walk, &plan));
     }
@@ -58,8 +65,9 @@ static enum status visit_chunks(struct walk *walk, struct plan plan)
 static enum status visit_parts(struct walk *walk, struct plan plan)
 {
     const struct plan_space *space = walk->space;
-    for (int e = 0; e < (space->nexchange > 0 ? space->nexchange : 1); e++) {
-        if (space->nexchange > 0)
+    int n = has_no_choice(&plan) ? 0 : space->nexchange;
+    for (int e = 0; e < (n > 0 ? n : 1); e++) {
+        if (n > 0)
             snprintf(plan.exchange, sizeof plan.exchange, "%s", space->exchange[e]);
         for (int a = 0; a < (space->nattention > 0 ? space->nattention : 1); a++) {
             if (space->nattention > 0)
@@ -89,11 +97,14 @@ static enum status visit_savers(struct walk *walk, struct plan plan)
     return STATUS_OK;
 }
 
-static enum status visit_sp(struct walk *walk, int sp)
+static enum status visit_method(struct walk *walk, int sp, enum plan_method method)
 {
     const struct plan_space *space = walk->space;
     struct plan plan = space->base;
     plan.sp = sp;
+    plan.method = method;
+    if (has_no_choice(&plan) && space->nmethod > 0)
+        snprintf(plan.exchange, sizeof plan.exchange, "%s", plan_method_exchange(method));
     struct verdict verdict = sp >= 1 ? plan_check_sp(walk->problem, &plan) : verdict_no(RULE_WORLD, "sp %d", sp);
     walk->once = !verdict_ok(&verdict);
     walk->seen = false;
@@ -106,6 +117,19 @@ static enum status visit_sp(struct walk *walk, int sp)
             plan.zero_stage = space->zero[z];
         TRY(visit_savers(walk, plan));
     }
+    return STATUS_OK;
+}
+
+/* One rank moves nothing, by whatever method. */
+static enum status visit_sp(struct walk *walk, int sp)
+{
+    const struct plan_space *space = walk->space;
+    if (space->nmethod == 0)
+        return visit_method(walk, sp, space->base.method);
+    if (sp == 1)
+        return visit_method(walk, sp, PLAN_METHOD_ULYSSES);
+    for (int m = 0; m < space->nmethod; m++)
+        TRY(visit_method(walk, sp, space->method[m]));
     return STATUS_OK;
 }
 

@@ -42,6 +42,7 @@ struct target {
     const char *runtime;         /* for the screen: "accelerate+deepspeed" */
     const char *const *classes;  /* attention classes it can be told: "sdpa", "flash_attention_2" ...; NULL-terminated */
     unsigned methods;            /* bit per enum plan_method */
+    unsigned searched;           /* those of them that are searched when nobody names any */
     int zero_min, zero_max;
     bool zero_over_world;        /* ZeRO shards over dp x sp, whatever the dp sizes say */
     bool tiled_mlp, overlap;     /* can it? overlap: chunks > 1 */

@@ -108,6 +108,7 @@ const struct target target_accelerate = {
     .runtime = "accelerate+deepspeed",
     .classes = classes,
     .methods = 1u << PLAN_METHOD_ULYSSES,
+    .searched = 1u << PLAN_METHOD_ULYSSES,
     .zero_min = 1, /* stage 0 with sequence parallelism ends in an error: DeepSpeed issue 7833 */
     .zero_max = 3,
     .zero_over_world = true,

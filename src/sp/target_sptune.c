@@ -19,9 +19,14 @@ static const char *const *native_exchanges(enum dev_kind dev)
 
 static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)
 {
-    (void)problem;
-    if (plan->method == PLAN_METHOD_SPLIT_GATHER && model->experts > 0)
-        return verdict_no(RULE_TARGET_CANNOT, "split_gather cuts one MLP a layer, not %d experts", model->experts);
+    bool slides = model->window_layers > 0 && model->window > 0 && model->window < problem->seq;
+    if (plan_ring(plan) > 1 && slides)
+        return verdict_no(RULE_TARGET_CANNOT, "%d layers have a window of %lld tokens, which no step of a ring is",
+                          model->window_layers, (long long)model->window);
+    if (plan->method == PLAN_METHOD_SPLIT_GATHER && (model->hidden < 1 || model->ffn < 1 || model->experts > 0))
+        return verdict_no(RULE_TARGET_CANNOT,
+                          "split_gather cuts the products of whole layers with one MLP, which %s has not",
+                          model->experts > 0 ? "a mixture of experts" : "a number of heads alone");
     if (plan->offload == PLAN_OFFLOAD_PARAMS)
         return verdict_no(RULE_TARGET_CANNOT, "the harness keeps parameters on the device");
     if (plan->tp > 1)
@@ -39,6 +44,7 @@ const struct target target_sptune = {
     .classes = classes,
     .methods = 1u << PLAN_METHOD_ULYSSES | 1u << PLAN_METHOD_RING | 1u << PLAN_METHOD_SPLIT_GATHER |
                1u << PLAN_METHOD_ULYSSES_RING,
+    .searched = 1u << PLAN_METHOD_ULYSSES | 1u << PLAN_METHOD_RING | 1u << PLAN_METHOD_SPLIT_GATHER,
     .zero_min = 0,
     .zero_max = 3,
     .zero_over_world = false,

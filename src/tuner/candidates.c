@@ -52,6 +52,8 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
         return STATUS_OK; /* nobody asked for chunks, so where they do nothing there is nothing to explain */
     if (plan->sp == 1 && r->space.nexchange > 1 && strcmp(plan->exchange, r->space.exchange[0]) != 0)
         return STATUS_OK; /* nothing is exchanged: the same plan again */
+    if (plan->method != r->space.base.method && r->method_open && !verdict_ok(verdict))
+        return STATUS_OK; /* nor for this method */
     TRY(mem_grow((void **)&out->rows, &out->cap_rows, (size_t)out->n + 1, sizeof *out->rows));
     TRY(mem_grow((void **)&out->prices, &out->cap_prices, (size_t)out->n + 1, sizeof *out->prices));
     struct recommend_candidate *row = &out->rows[out->n];
@@ -60,8 +62,10 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
     const char *class = target_class(r->target, plan->attention);
     text_print(row->attention_class, sizeof row->attention_class, "%s", class != NULL ? class : plan->attention);
     row->lost = row->verdict = judge(build, &row->plan, verdict);
-    if (!verdict_ok(&row->verdict))
+    if (!verdict_ok(&row->verdict)) {
+        out->n -= plan->method != r->space.base.method && r->method_open;
         return STATUS_OK;
+    }
     work_memory_on(&r->model, build->problem, &row->plan, r->target, r->planned, &row->memory);
     row->fit = fit_of(r, &row->memory);
     return STATUS_OK;
@@ -108,8 +112,9 @@ static void speed(const struct request *request, struct recommend_candidate *row
 }
 
 static void describe(enum parts_level level, const struct parts_scale *scale, const struct request *request,
-                     bool installed, struct price *price)
+                     const struct plan *plan, struct price *price)
 {
+    bool installed = parts_is_installed(request, plan), gathers = plan->method == PLAN_METHOD_SPLIT_GATHER;
     char seq[UNITS_BUF], heads[32] = "all heads";
     if (installed) {
         text_print(price->composed_of, sizeof price->composed_of, "attention of --samples; %s",
@@ -123,11 +128,15 @@ static void describe(enum parts_level level, const struct parts_scale *scale, co
         text_print(price->composed_of, sizeof price->composed_of, "rates of small shapes");
     else if (level == PARTS_LAYER)
         text_print(price->composed_of, sizeof price->composed_of,
-                   "layer forward and backward, products, gathers and a copy, each timed");
+                   "%s forward and backward, products, gathers and a copy, each timed",
+                   gathers ? "attention" : "layer");
     else
         text_print(price->composed_of, sizeof price->composed_of,
-                   "exchanges; attention of %s at %s tokens; products, gathers and a copy", heads,
-                   units_format_count(scale->seq_timed > 0 ? scale->seq_timed : request->problem.seq, seq));
+                   "%s; attention of %s at %s tokens; products, gathers and a copy",
+                   gathers               ? "gathers and sums of rows"
+                   : plan_ring(plan) > 1 ? "sends of a ring"
+                                         : "exchanges",
+                   heads, units_format_count(scale->seq_timed > 0 ? scale->seq_timed : request->problem.seq, seq));
 }
 
 /* Why a row has no price, in the words of the sample that is missing. */
@@ -193,7 +202,7 @@ static enum status price_at(struct pricing *pricing, int i, enum parts_level lev
     parts_clear(&pricing->parts);
     TRY(parts_list(pricing->request, &pricing->candidates->rows[i].plan, level, scale, &pricing->parts));
     TRY(parts_price(&pricing->parts, pricing->pool, out, missing));
-    describe(level, scale, pricing->request, parts_is_installed(pricing->request, &pricing->candidates->rows[i].plan), out);
+    describe(level, scale, pricing->request, &pricing->candidates->rows[i].plan, out);
     return STATUS_OK;
 }
 

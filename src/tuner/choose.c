@@ -118,6 +118,8 @@ static void differs_text(const struct recommend_candidate *row, const struct rec
     const struct plan *p = &row->plan, *q = &from->plan;
     if (p->sp != q->sp)
         text_print(buf, size, "sp %d", q->sp);
+    else if (p->method != q->method)
+        text_print(buf, size, "%s", plan_method_name(q->method));
     else if (p->micro_batch != q->micro_batch)
         text_print(buf, size, "micro-batch %lld", (long long)q->micro_batch);
     else if (p->zero_stage != q->zero_stage)

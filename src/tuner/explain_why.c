@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const explain_plan_keys[] = {"sp",          "dp_shard",  "dp_replicate",  "zero",
-                                         "micro_batch", "chunks",    "checkpointing", "offload",
-                                         "loss",        "attention", "exchange",      NULL};
+const char *const explain_plan_keys[] = {
+    "sp",      "dp_shard", "dp_replicate", "zero",     "micro_batch", "chunks", "checkpointing",
+    "offload", "loss",     "attention",    "exchange", "method",      NULL};
 
 /* The document's names and those of a plan's text mean the same. */
 static const char *canonical(const char *key)
@@ -99,6 +99,7 @@ static const char *word_of(const char *key, const struct plan *p, const char *cl
     return strcmp(key, "checkpointing") == 0 ? plan_checkpointing_name(p->checkpointing)
            : strcmp(key, "offload") == 0     ? plan_offload_name(p->offload)
            : strcmp(key, "loss") == 0        ? plan_loss_name(p->loss)
+           : strcmp(key, "method") == 0      ? plan_method_name(p->method)
            : strcmp(key, "attention") == 0   ? class
                                              : p->exchange;
 }

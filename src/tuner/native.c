@@ -50,7 +50,7 @@ enum status native_find(struct search *search, struct recommendation *out)
     TRY(mem_alloc(sizeof *request, "a request", (void **)&request));
     ask(search, out, request);
     enum status status = request_retarget(request, own);
-    request->space.nexchange = 0; /* a second line, not a second search: its first exchange */
+    request->space.nmethod = request->space.nexchange = 0; /* a second line, not a second search: its first exchange */
     if (status == STATUS_OK)
         status = candidates_build(request, &candidates);
     if (status == STATUS_OK)

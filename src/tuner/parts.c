@@ -67,12 +67,12 @@ static void key_of(const struct bench_case *c, char buf[PARTS_KEY])
         docs = (docs ^ (uint64_t)p->doc_len[i]) * 1099511628211u;
     snprintf(buf, PARTS_KEY,
              "%s %s %lld mnk %lld %lld %lld b%lld s%lld h%d/%d d%d/%d t%d c%d w%lld docs%d:%llx dir%d W%d sp%d %s %s "
-             "ch%d %d%d ht%d",
+             "ch%d m%d %d%d ht%d",
              c->subject, c->op, (long long)c->bytes, (long long)c->m, (long long)c->n, (long long)c->k,
              (long long)p->batch, (long long)p->seq, p->heads, p->kv_heads, p->head_dim, p->head_dim_v, (int)p->dtype,
              p->causal, (long long)p->window, p->docs, (unsigned long long)docs, (int)p->direction, p->world,
-             c->plan.sp, c->plan.exchange, c->plan.attention, c->plan.chunks, (int)c->timing, (int)c->buffers,
-             c->heads_timed);
+             c->plan.sp, c->plan.exchange, c->plan.attention, c->plan.chunks, (int)c->plan.method, (int)c->timing,
+             (int)c->buffers, c->heads_timed);
 }
 
 struct part parts_base(const struct parts_build *build, const char *subject, const char *op, int sp)
@@ -147,13 +147,13 @@ int parts_kinds(const struct request *request, struct parts_kind out[2])
     return n;
 }
 
-int parts_sp_here(const struct request *request, int sp)
+int parts_sp_here(const struct request *request, const struct plan *plan)
 {
-    int here = sp < request->ranks ? sp : request->ranks;
+    int here = plan->sp < request->ranks ? plan->sp : request->ranks;
     for (; here > 1; here--) {
         struct verdict verdict =
             model_sp_heads(request->problem.heads, request->problem.kv_heads, here, request->ranks);
-        if (verdict_ok(&verdict))
+        if (plan->method == PLAN_METHOD_RING ? request->ranks % here == 0 : verdict_ok(&verdict))
             break;
     }
     return here > 1 ? here : 1;
@@ -180,11 +180,13 @@ static int heads_legal(int heads, int group)
     return heads > group ? heads / group * group : heads;
 }
 
-/* Heads of a rank that are timed; groups of another size than the plan's give a rank as many heads as the plan does. */
+/* Heads of a rank that are timed; groups of another size than the plan's give a rank as many heads as the plan does. A rank of a ring
+ * has all heads and a part of the keys: as much as a part of the heads with all keys. */
 static void set_heads_timed(const struct parts_build *build, const struct parts_scale *scale, struct part *part)
 {
     const struct problem *p = &part->c.problem;
-    int group = p->heads / p->kv_heads, asked = p->heads / build->plan->sp, here = p->heads / part->c.plan.sp;
+    int group = p->heads / p->kv_heads, share = p->heads / build->plan->sp, here = p->heads / part->c.plan.sp;
+    int asked = plan_ring(build->plan) > 1 ? heads_legal(share > 1 ? share : 1, group) : share;
     int timed = scale->heads_timed > 0 && scale->heads_timed < asked ? heads_legal(scale->heads_timed, group) : asked;
     part->c.heads_timed = timed == here ? 0 : timed;
     if (timed < asked)
@@ -216,12 +218,12 @@ static void set_coarse(const struct coarse *coarse, struct part *part)
  * and what disturbs it disturbs them alike. */
 static void set_part(const struct parts_build *build, const struct parts_scale *scale, struct part *part)
 {
-    bool some = scale->heads_timed > 0 || scale->seq_timed > 0;
-    int here = parts_sp_here(build->request, build->plan->sp);
+    bool ring = plan_ring(build->plan) > 1, some = scale->heads_timed > 0 || scale->seq_timed > 0 || ring;
+    int here = parts_sp_here(build->request, build->plan);
     part->c.plan.sp = some ? 1 : here;
     part->c.plan.dp_shard = build->request->ranks / part->c.plan.sp;
     set_heads_timed(build, scale, part);
-    if (here != build->plan->sp) { /* as many heads, but fewer ranks at work on the host */
+    if (here != build->plan->sp || ring) { /* as many heads, but fewer ranks at work on the host */
         part->slack = SLACK_LENGTH;
         part->source = RECOMMEND_EXTRAPOLATED;
     }
@@ -274,8 +276,8 @@ static void set_exchange_length(const struct parts_build *build, int64_t tokens,
 static enum status add_exchange(const struct parts_build *build, const struct parts_scale *scale)
 {
     const struct plan *plan = build->plan;
-    int here = parts_sp_here(build->request, plan->sp);
-    for (int i = 0; plan->sp > 1 && i < 4; i++) {
+    int here = parts_sp_here(build->request, plan);
+    for (int i = 0; i < 4; i++) {
         bool backward = i >= 2, out = i % 2 == 1;
         struct part part = parts_base(build, "exchange", out ? "out" : "in", here > 1 ? here : plan->sp);
         struct work_exchange asked, timed;
@@ -301,6 +303,41 @@ static enum status add_exchange(const struct parts_build *build, const struct pa
     return STATUS_OK;
 }
 
+/* What a ring passes on, one call for each step, and the gathers and sums of rows of split_gather, two calls each way: none of it hidden
+ * behind what computes, so an upper bound. A layer of a ring that is timed whole has it as it is. */
+static enum status add_rows(const struct parts_build *build)
+{
+    const struct plan *plan = build->plan;
+    bool ring = plan->method == PLAN_METHOD_RING;
+    for (int i = 0; i < 4; i++) {
+        bool backward = i >= 2, out = i % 2 == 1;
+        struct problem problem = build->request->problem;
+        struct work_exchange moved;
+        problem.batch = plan->micro_batch;
+        work_exchange(&problem, plan, backward, &moved);
+        int64_t wire = out ? moved.wire_out : moved.wire_in, bytes = out ? moved.bytes_out : moved.bytes_in;
+        int64_t calls = ring ? plan->sp - !out : out || !backward ? 2 : 4;
+        double times =
+            build->request->model.layers * (double)plan->accumulate * (backward ? 1 : work_forward_passes(plan));
+        const struct parts_traffic traffic = {.op = ring  ? "sendrecv"
+                                                    : out ? "reduce_scatter"
+                                                          : "allgather",
+                                              .arriving = times * (double)wire,
+                                              .call = bytes / calls,
+                                              .group = plan->sp,
+                                              .part = out && !ring ? PRICE_EXCHANGE_OUT : PRICE_EXCHANGE_IN};
+        TRY(parts_collective(build, &traffic));
+    }
+    return STATUS_OK;
+}
+
+static enum status add_moves(const struct parts_build *build, const struct parts_scale *scale)
+{
+    if (build->plan->sp == 1)
+        return STATUS_OK;
+    return plan_method_exchange(build->plan->method) != NULL ? add_rows(build) : add_exchange(build, scale);
+}
+
 static enum status add_layers(const struct parts_build *build, const struct parts_kind *kind)
 {
     const struct plan *plan = build->plan;
@@ -311,6 +348,7 @@ static enum status add_layers(const struct parts_build *build, const struct part
         set_mask(build, &part, kind->window);
         set_exchange(build, &part);
         set_attention(build, &part);
+        part.c.plan.method = plan->method;
         work_exchange(&part.c.problem, plan, backward, &moved);
         part.bytes = plan->sp > 1 ? (double)moved.bytes_in + (double)moved.bytes_out : 0;
         part.flops = work_attention_flops(&part.c.problem, plan, backward);
@@ -327,7 +365,8 @@ enum status parts_list(const struct request *request, const struct plan *plan, e
 {
     struct parts_build build = {request, plan, level == PARTS_COARSE, out};
     bool installed = parts_is_installed(request, plan); /* then a layer cannot be timed whole */
-    bool whole = level == PARTS_LAYER && parts_sp_here(request, plan->sp) == plan->sp && !installed;
+    bool attends = plan->method != PLAN_METHOD_SPLIT_GATHER; /* whose layer is a block */
+    bool whole = level == PARTS_LAYER && parts_sp_here(request, plan) == plan->sp && !installed && attends;
     struct parts_kind kinds[2];
     int n = parts_kinds(request, kinds);
     for (int k = 0; k < n; k++)
@@ -335,7 +374,7 @@ enum status parts_list(const struct request *request, const struct plan *plan, e
             : installed ? parts_installed(&build, &kinds[k])
                         : add_attention(&build, &kinds[k], scale));
     if (!whole)
-        TRY(add_exchange(&build, scale));
+        TRY(add_moves(&build, scale));
     TRY(parts_linear(&build));
     return parts_states(&build);
 }

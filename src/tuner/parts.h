@@ -54,8 +54,9 @@ void parts_clear(struct parts *parts); /* keeps the memory */
 bool parts_has(const struct parts *parts, const char *key);
 enum status parts_add(struct parts *parts, const struct part *part);
 
-/* The largest group that is here and can split these heads: the plan's own when it is one. 1: no group at all. */
-int parts_sp_here(const struct request *request, int sp);
+/* The largest group that is here and can split these heads, if the plan's method does: the plan's own when it is one. 1: no group at
+ * all. */
+int parts_sp_here(const struct request *request, const struct plan *plan);
 /* Is the attention of this plan one that was timed as it is installed? */
 bool parts_is_installed(const struct request *request, const struct plan *plan);
 /* Of such a plan: is there a row for each of its attentions? RULE_NOT_MEASURED with the reason when not. */

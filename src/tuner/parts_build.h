@@ -41,6 +41,15 @@ struct parts_kind {
 int parts_kinds(const struct request *request, struct parts_kind out[2]);
 /* Attention of layers of this kind, of a plan that parts_is_installed and that parts_installed_check admits. */
 enum status parts_installed(const struct parts_build *build, const struct parts_kind *kind);
+/* Bytes that arrive at a rank by calls of a collective, timed by all ranks that are here. */
+struct parts_traffic {
+    const char *op;
+    double arriving;
+    int64_t call; /* bytes of one call, as a sample's; 0: unknown */
+    int group;    /* ranks that it is among */
+    enum price_part part;
+};
+enum status parts_collective(const struct parts_build *build, const struct parts_traffic *traffic);
 /* Products of the linear layers and of the loss; ZeRO and the optimizer. */
 enum status parts_linear(const struct parts_build *build);
 enum status parts_states(const struct parts_build *build);

@@ -91,38 +91,43 @@ static struct part copy_of(const struct parts_build *build, enum price_part wher
 }
 
 /* 1, 4, 16 MiB or so on: the one below what a call of this plan brings. */
-static int64_t call_bytes(const struct parts_build *build, const struct work_zero *zero)
+static int64_t call_bytes(const struct parts_build *build, int64_t call)
 {
-    int64_t unit = zero->calls > 0 ? (zero->gather_bytes + zero->reduce_bytes) / zero->calls : 0, bytes = 1 << 20;
-    while (!build->coarse && bytes < sizes_of[build->request->dev].copy_bytes && unit >= 4 * bytes)
+    int64_t bytes = 1 << 20;
+    while (!build->coarse && bytes < sizes_of[build->request->dev].copy_bytes && call >= 4 * bytes)
         bytes *= 4;
     return bytes;
 }
 
-/* By the bytes that arrive, over all ranks that are here: ZeRO shards over the job. */
-static enum status add_gather(const struct parts_build *build, const struct work_zero *zero, const char *op,
-                              double arriving)
+/* No wire to time: of ZeRO the least it can take. */
+static enum status add_guess(const struct parts_build *build, const struct parts_traffic *traffic)
+{
+    struct part part = copy_of(build, traffic->part);
+    part.slack = SLACK_GUESS;
+    part.slack_kind = PARTS_SLACK_ZERO;
+    part.times = traffic->arriving / (double)part.c.bytes;
+    part.possible = traffic->part == PRICE_ZERO;
+    return parts_append(build, &part);
+}
+
+enum status parts_collective(const struct parts_build *build, const struct parts_traffic *traffic)
 {
     const struct request *r = build->request;
-    if (arriving <= 0)
+    bool more = traffic->group > r->ranks;
+    if (traffic->arriving <= 0)
         return STATUS_OK;
-    if (r->ranks == 1) { /* no wire to time: the least it can take */
-        struct part part = copy_of(build, PRICE_ZERO);
-        part.slack = SLACK_GUESS;
-        part.slack_kind = PARTS_SLACK_ZERO;
-        part.times = arriving / (double)part.c.bytes;
-        return parts_append(build, &part);
-    }
-    struct part part = parts_base(build, "collective", op, r->ranks);
-    part.c.bytes = call_bytes(build, zero);
-    part.part = PRICE_ZERO;
-    part.slack_kind = PARTS_SLACK_ZERO;
-    part.slack = r->world > r->ranks ? SLACK_RANKS : build->coarse ? SLACK_EXCHANGE : SLACK_LENGTH;
-    part.source = r->world > r->ranks ? RECOMMEND_EXTRAPOLATED
-                  : build->coarse     ? RECOMMEND_ASSUMED
-                                      : RECOMMEND_INTERPOLATED;
-    part.times =
-        arriving / ((double)part.c.bytes * (r->ranks - 1) / r->ranks); /* of both: all but the own part of the whole */
+    if (r->ranks == 1)
+        return add_guess(build, traffic);
+    struct part part = parts_base(build, "collective", traffic->op, r->ranks);
+    part.c.bytes = call_bytes(build, traffic->call);
+    part.part = traffic->part;
+    part.slack_kind = traffic->part == PRICE_ZERO ? PARTS_SLACK_ZERO : PARTS_SLACK_EXCHANGE;
+    part.slack = more ? SLACK_RANKS : build->coarse ? SLACK_EXCHANGE : SLACK_LENGTH;
+    part.source = more ? RECOMMEND_EXTRAPOLATED : build->coarse ? RECOMMEND_ASSUMED : RECOMMEND_INTERPOLATED;
+    double arrives = (double)part.c.bytes; /* of a gather and of a sum all but the own part of the whole */
+    if (strcmp(traffic->op, "sendrecv") != 0)
+        arrives *= (double)(r->ranks - 1) / r->ranks;
+    part.times = traffic->arriving / arrives;
     return parts_append(build, &part);
 }
 
@@ -131,8 +136,15 @@ enum status parts_states(const struct parts_build *build)
     const struct request *r = build->request;
     struct work_zero zero;
     work_zero(&r->model, &r->problem, build->plan, r->target, &zero);
-    TRY(add_gather(build, &zero, "allgather", (double)zero.gather_bytes));
-    TRY(add_gather(build, &zero, "reduce_scatter", (double)zero.reduce_bytes));
+    struct parts_traffic traffic = {.call = zero.calls > 0 ? (zero.gather_bytes + zero.reduce_bytes) / zero.calls : 0,
+                                    .group = r->world, /* ZeRO shards over the job */
+                                    .part = PRICE_ZERO};
+    traffic.op = "allgather";
+    traffic.arriving = (double)zero.gather_bytes;
+    TRY(parts_collective(build, &traffic));
+    traffic.op = "reduce_scatter";
+    traffic.arriving = (double)zero.reduce_bytes;
+    TRY(parts_collective(build, &traffic));
     struct part copy = copy_of(build, PRICE_OPTIMIZER);
     copy.times = (double)zero.optimizer_elems * OPTIMIZER_BYTES / (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
     return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;

@@ -23,7 +23,9 @@ static void cells_fill(const struct recommendation *a, char cells[COLUMNS][UNITS
     const struct recommend_candidate *c = chosen_of(a);
     text_print(cells[0], UNITS_BUF, "%d/%d", a->request.model.heads, a->request.model.kv_heads);
     units_format_count(a->request.problem.seq, cells[1]);
-    text_print(cells[2], UNITS_BUF, "%d", c->plan.sp);
+    bool ulysses = c->plan.method == PLAN_METHOD_ULYSSES;
+    text_print(cells[2], UNITS_BUF, "%d%s%s", c->plan.sp, ulysses ? "" : " ",
+               ulysses ? "" : plan_method_name(c->plan.method));
     text_print(cells[3], UNITS_BUF, "%s", c->attention_class);
     units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, cells[4]);
     units_format_bytes((double)c->memory.peak_bytes, cells[5]);
@@ -65,6 +67,10 @@ static void crossovers(const struct recommendation *const *answers, int n, struc
         if (before->plan.sp != after->plan.sp)
             text_add(out, "heads %d/%d: sp %d -> %d between %s and %s tokens\n", a->request.model.heads,
                      a->request.model.kv_heads, before->plan.sp, after->plan.sp, from, to);
+        else if (before->plan.method != after->plan.method)
+            text_add(out, "heads %d/%d: %s -> %s between %s and %s tokens\n", a->request.model.heads,
+                     a->request.model.kv_heads, plan_method_name(before->plan.method),
+                     plan_method_name(after->plan.method), from, to);
         else if (strcmp(before->attention_class, after->attention_class) != 0)
             text_add(out, "heads %d/%d: %s -> %s\n     between %s and %s tokens\n", a->request.model.heads,
                      a->request.model.kv_heads, before->attention_class, after->attention_class, from, to);

@@ -88,21 +88,29 @@ static void head(const struct recommendation *rec, struct text *out)
 
 /* Which of the open options differ between candidates, so that a row has to name them. */
 struct varied {
-    bool class, micro_batch, exchange, zero, checkpointing, offload, loss;
+    bool method, class, micro_batch, exchange, zero, checkpointing, offload, loss;
 };
+
+static bool has_choice(const struct plan *plan)
+{
+    return plan_method_exchange(plan->method) == NULL;
+}
 
 static struct varied varied_of(const struct recommendation *rec)
 {
     struct varied v = {0};
     const struct plan *p = rec->n > 0 ? &rec->candidates[0].plan : NULL;
-    for (int i = 1; i < rec->n; i++) {
+    const char *exchange = NULL; /* of those whose method leaves a choice */
+    for (int i = 0; i < rec->n; i++) {
         const struct recommend_candidate *c = &rec->candidates[i];
         const struct plan *q = &c->plan;
         if (!c->priced)
             continue;
+        v.method = v.method || p->method != q->method;
         v.class = v.class || strcmp(rec->candidates[0].attention_class, c->attention_class) != 0;
         v.micro_batch = v.micro_batch || p->micro_batch != q->micro_batch;
-        v.exchange = v.exchange || strcmp(p->exchange, q->exchange) != 0;
+        v.exchange = v.exchange || (exchange != NULL && has_choice(q) && strcmp(exchange, q->exchange) != 0);
+        exchange = has_choice(q) ? q->exchange : exchange;
         v.zero = v.zero || p->zero_stage != q->zero_stage;
         v.checkpointing = v.checkpointing || p->checkpointing != q->checkpointing;
         v.offload = v.offload || p->offload != q->offload;
@@ -115,11 +123,13 @@ static void options_text(const struct varied *v, const struct recommend_candidat
 {
     struct text all = {0};
     const struct plan *p = &c->plan;
+    if (v->method)
+        text_add(&all, " %s", plan_method_name(p->method));
     if (v->class)
         text_add(&all, " %s", c->attention_class);
     if (v->micro_batch)
         text_add(&all, " micro_batch=%lld", (long long)p->micro_batch);
-    if (v->exchange)
+    if (v->exchange && has_choice(p)) /* else the method says it */
         text_add(&all, " %s", p->exchange);
     if (v->zero)
         text_add(&all, " zero=%d", p->zero_stage);

@@ -78,6 +78,17 @@ void request_without_direct(struct request *request, const char *why)
     own_exchanges(request);
 }
 
+static void own_methods(struct request *request)
+{
+    struct plan_space *space = &request->space;
+    if (!request->method_open)
+        return;
+    space->nmethod = 0;
+    for (int method = 0; method < PLAN_METHOD_COUNT; method++)
+        if (request->target->searched & 1u << method)
+            space->method[space->nmethod++] = (enum plan_method)method;
+}
+
 /* Powers of two: more chunks hide more of the exchange and make its messages smaller. */
 static void own_chunks(struct request *request)
 {
@@ -100,6 +111,7 @@ static void take_defaults(struct request *request)
     bool stands_in = false;
     space->dev = request->dev;
     space->base = request->target->defaults;
+    own_methods(request);
     own_exchange(request, &stands_in);
     own_exchanges(request);
     own_chunks(request);
@@ -295,6 +307,7 @@ enum status request_complete(struct request *request)
     request->ranks_per_host = ranks_of_host(request);
     TRY(problem_check(&request->problem));
     drop_repeats(request);
+    request->method_open = request->space.nmethod == 0;
     request->exchange_open = request->space.nexchange == 0;
     take_defaults(request);
     TRY(take_classes(request));
@@ -326,7 +339,7 @@ enum status request_retarget(struct request *request, const struct target *targe
     request->target = target;
     request->installed = NULL; /* of the other runtime's packages */
     request->nassumptions = request->nclasses = 0;
-    request->exchange_open = true;
+    request->method_open = request->exchange_open = true;
     open_offload(space);
     take_defaults(request);
     return take_classes(request);

@@ -50,6 +50,7 @@ struct request {
     int64_t budget_us;
     bool oversubscribe, replay;
     bool overlap;       /* these ranks can compute and exchange at once: chunks are searched where the target has them */
+    bool method_open;   /* nobody named methods: the target says which are searched */
     bool exchange_open; /* nobody named exchanges: those of the target are searched */
     char no_direct[224]; /* why exchange direct does not work between these ranks; "": it does, or nobody asked them */
     uint64_t seed;

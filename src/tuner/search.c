@@ -27,7 +27,9 @@ static void say_estimate(const struct search *search, int chosen)
         const struct recommend_candidate *row = &search->candidates.rows[i];
         char peak[UNITS_BUF];
         if (row->priced)
-            log_info("estimate: sp %d %s: %.3g tokens/s per device, %s%s", row->plan.sp, row->attention_class,
+            log_info("estimate: sp %d %s%s%s: %.3g tokens/s per device, %s%s", row->plan.sp,
+                     row->plan.method != PLAN_METHOD_ULYSSES ? plan_method_name(row->plan.method) : "",
+                     row->plan.method != PLAN_METHOD_ULYSSES ? " " : "", row->attention_class,
                      row->tokens_per_s_per_device, units_format_bytes((double)row->memory.peak_bytes, peak),
                      i == chosen ? "  <-" : "");
     }
@@ -45,7 +47,7 @@ static const struct {
 
 static bool same_layer(const struct plan *a, const struct plan *b)
 {
-    return a->sp == b->sp && a->micro_batch == b->micro_batch && a->chunks == b->chunks &&
+    return a->sp == b->sp && a->method == b->method && a->micro_batch == b->micro_batch && a->chunks == b->chunks &&
            strcmp(a->exchange, b->exchange) == 0 && strcmp(a->attention, b->attention) == 0;
 }
 

@@ -34,7 +34,7 @@ static int64_t left_us(const struct search *search)
 static struct plan timed_plan(const struct request *request, const struct plan *plan)
 {
     struct plan timed = *plan;
-    timed.sp = parts_sp_here(request, plan->sp);
+    timed.sp = parts_sp_here(request, plan);
     timed.dp_shard = request->ranks / timed.sp;
     timed.dp_replicate = 1;
     return timed;

@@ -522,6 +522,51 @@ static enum status stop_at_second(void *arg, const struct plan *plan, const stru
     return ++*(int *)arg == 2 ? STATUS_INTERRUPTED : STATUS_OK;
 }
 
+struct methods {
+    int n;
+    struct plan plan[32];
+    enum rule rule[32];
+};
+
+static enum status see_method(void *arg, const struct plan *plan, const struct verdict *verdict)
+{
+    struct methods *seen = arg;
+    assert_true(seen->n < 32);
+    seen->plan[seen->n] = *plan;
+    seen->rule[seen->n++] = verdict->rule;
+    return STATUS_OK;
+}
+
+/* One rank is ulysses' alone; a method that moves data in one way has no exchanges and chunks to choose from. */
+static void enumerate_walks_methods(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(4, 2, 64, 8);
+    struct plan_space space = {.dev = DEV_CPU,
+                               .nmethod = 3,
+                               .method = {PLAN_METHOD_ULYSSES, PLAN_METHOD_RING, PLAN_METHOD_SPLIT_GATHER},
+                               .nsp = 3,
+                               .sp = {1, 2, 8},
+                               .nexchange = 2,
+                               .exchange = {"packed", "direct"},
+                               .nchunks = 2,
+                               .chunks = {1, 2}};
+    struct methods seen = {0};
+    problem.hidden = 32;
+    problem.ffn = 96;
+    plan_default(&space.base);
+    CHECK_OK(plan_enumerate(&problem, &space, see_method, &seen));
+    assert_int_equal(seen.n, 4 + (4 + 1 + 1) + (1 + 1 + 1));
+    for (int i = 0; i < seen.n; i++) {
+        const struct plan *plan = &seen.plan[i];
+        const char *only = plan_method_exchange(plan->method);
+        assert_true(plan->sp > 1 || plan->method == PLAN_METHOD_ULYSSES);
+        assert_true(only == NULL || (strcmp(plan->exchange, only) == 0 && plan->chunks == 1));
+        /* 4 heads on 8 ranks: a ring alone; on one rank two chunks are as legal as one */
+        assert_int_equal(seen.rule[i] == RULE_OK, plan->sp < 8 || plan->method == PLAN_METHOD_RING);
+    }
+}
+
 static void enumerate_stops_when_told(void **state)
 {
     (void)state;
@@ -577,6 +622,7 @@ int main(void)
         cmocka_unit_test(c20_odd_heads_against_the_world),
         cmocka_unit_test(c17_padding_one_kind_of_head_is_not_offered),
         cmocka_unit_test(enumerate_walks_everything_once),
+        cmocka_unit_test(enumerate_walks_methods),
         cmocka_unit_test(enumerate_stops_when_told),
         cmocka_unit_test(a_world_with_many_divisors),
     };

@@ -88,6 +88,42 @@ static void test_refused_sp(void **state)
     check_refused("4096 and 4098 would work", "--seq");
 }
 
+static int count_of(enum plan_method method, bool legal)
+{
+    int n = 0;
+    for (int i = 0; i < all.n; i++)
+        n += all.rows[i].plan.method == method && verdict_ok(&all.rows[i].verdict) == legal;
+    return n;
+}
+
+/* Fourteen heads on 28 ranks: a ring is what remains, and ulysses says so. Of methods that nobody named what is illegal is not told. */
+static void test_ring_remains(void **state)
+{
+    (void)state;
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    request.target = target_find("sptune");
+    request.world = 28;
+    request.space.nsp = 2;
+    request.space.sp[0] = 1;
+    request.space.sp[1] = 28;
+    build();
+    assert_int_equal(count_of(PLAN_METHOD_ULYSSES, true), 1); /* sp 1, of which there is no other */
+    assert_int_equal(count_of(PLAN_METHOD_RING, true), 1);
+    assert_int_equal(count_of(PLAN_METHOD_ULYSSES, false), 1);
+    assert_int_equal(count_of(PLAN_METHOD_SPLIT_GATHER, false), 0);
+    for (int i = 0; i < all.n; i++)
+        if (!verdict_ok(&all.rows[i].verdict))
+            assert_non_null(strstr(all.rows[i].verdict.why, "method ring splits no heads"));
+    candidates_free(&all);
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    request.target = target_find("sptune");
+    request.space.nsp = request.space.nmethod = 1;
+    request.space.sp[0] = 4;
+    request.space.method[0] = PLAN_METHOD_SPLIT_GATHER;
+    request.world = 4;
+    check_refused("over 4 ranks", "--sp"); /* who named it hears why */
+}
+
 static void test_refused_target(void **state)
 {
     (void)state;
@@ -384,25 +420,16 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_refused_documents),
-        CASE(test_refused_class),
-        CASE(test_refused_batch),
-        CASE(test_refused_sp),
-        CASE(test_refused_target),
-        CASE(test_refused_briefly),
-        CASE(test_accumulate),
-        CASE(test_host_memory),
-        CASE(test_planned_device),
-        CASE(test_fastest_wins),
-        CASE(test_tie_smaller_sp),
-        CASE(test_tie_is_not_transitive),
-        CASE(test_no_tie),
-        CASE(test_estimate_wins_no_tie),
-        CASE(test_equal_sp_less_memory),
-        CASE(test_fit_classes),
-        CASE(test_tie_within_a_class),
-        CASE(test_tokens_objective),
-        CASE(test_nothing_priced),
+        CASE(test_refused_documents),     CASE(test_refused_class),
+        CASE(test_refused_batch),         CASE(test_refused_sp),
+        CASE(test_ring_remains),          CASE(test_refused_target),
+        CASE(test_refused_briefly),       CASE(test_accumulate),
+        CASE(test_host_memory),           CASE(test_planned_device),
+        CASE(test_fastest_wins),          CASE(test_tie_smaller_sp),
+        CASE(test_tie_is_not_transitive), CASE(test_no_tie),
+        CASE(test_estimate_wins_no_tie),  CASE(test_equal_sp_less_memory),
+        CASE(test_fit_classes),           CASE(test_tie_within_a_class),
+        CASE(test_tokens_objective),      CASE(test_nothing_priced),
         CASE(test_reason_of_a_gap),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

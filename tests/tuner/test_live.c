@@ -14,6 +14,7 @@
 struct job {
     char path[1024];
     bool interrupt;
+    enum plan_method method; /* ulysses for accelerate, else for sptune */
 };
 
 /* ---- a serve loop as the program has one ---- */
@@ -50,12 +51,19 @@ static enum status serve(struct bench_env *env, struct boot *boot)
 }
 
 /* One layer of four heads, 96 tokens, sp 2: milliseconds; the budget is for machines that do much else. */
-static enum status ask(const struct topo *topo, struct request *request)
+static enum status ask(const struct job *job, const struct topo *topo, struct request *request)
 {
+    static const char whole[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,"
+                                "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"intermediate_size\":96,"
+                                "\"vocab_size\":64}";
+    bool ulysses = job->method == PLAN_METHOD_ULYSSES;
     request_init(request);
-    TRY(model_from_heads(4, 2, 16, &request->model));
+    TRY(ulysses ? model_from_heads(4, 2, 16, &request->model)
+                : model_parse(whole, strlen(whole), "test", &request->model));
     problem_from_model(&request->model, 96, 2, &request->problem);
-    request->target = target_find("accelerate");
+    request->target = target_find(ulysses ? "accelerate" : "sptune");
+    request->space.nmethod = 1;
+    request->space.method[0] = job->method;
     request->topo = topo;
     request->ranks = request->world = 2;
     request->space.nsp = 1;
@@ -73,7 +81,7 @@ static int search(struct bench_env *env, struct side *side, const struct job *jo
     struct topo topo;
     struct bench_session session = {.env = env, .tell = tell, .tell_arg = side->boot, .reuse = true, .checked = true};
     RANK_TRY(topo_open("synth:2xcpu", &topo));
-    RANK_TRY(ask(&topo, &request));
+    RANK_TRY(ask(job, &topo, &request));
     session.versions = bench_versions(env);
     RANK_TRY(store_open(job->path, STORE_WRITE, &session.store));
     RANK_TRY(store_run_begin(session.store, "tune", "test", "", env->machine, 1, &session.run));
@@ -87,7 +95,8 @@ static int search(struct bench_env *env, struct side *side, const struct job *jo
         RANK_CHECK(live.measured > 8 && live.chosen == 0 && live.candidates[0].timed);
         RANK_CHECK(live.candidates[0].plan.sp == 2 && live.candidates[0].time.exchange_in > 0);
         RANK_CHECK(isfinite(live.candidates[0].time.step_us) && live.candidates[0].time.step_us > 0);
-        RANK_CHECK(live.native_best >= 0);
+        RANK_CHECK(live.candidates[0].plan.method == job->method);
+        RANK_CHECK((live.native_best >= 0) == (job->method == PLAN_METHOD_ULYSSES));
         RANK_TRY(search_run(&request, &session, &again)); /* everything is remembered */
         RANK_CHECK(again.measured == 0);
         struct bench_session replay = {.store = session.store, .reuse = true};
@@ -121,10 +130,10 @@ static int rank_main(const struct launch *launch, void *arg)
     return code;
 }
 
-static void run(bool interrupt)
+static void run(bool interrupt, enum plan_method method)
 {
     struct temp temp;
-    struct job job = {.interrupt = interrupt};
+    struct job job = {.interrupt = interrupt, .method = method};
     temp_open(&temp);
     text_print(job.path, sizeof job.path, "%s", temp_path(&temp, "live.db"));
     ranks_pass(2, rank_main, &job);
@@ -134,13 +143,15 @@ static void run(bool interrupt)
 static void test_search(void **state)
 {
     (void)state;
-    run(false);
+    run(false, PLAN_METHOD_ULYSSES);
+    run(false, PLAN_METHOD_RING);
+    run(false, PLAN_METHOD_SPLIT_GATHER);
 }
 
 static void test_interrupted(void **state)
 {
     (void)state;
-    run(true);
+    run(true, PLAN_METHOD_ULYSSES);
 }
 
 int main(void)

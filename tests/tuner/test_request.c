@@ -153,7 +153,11 @@ static void test_retarget(void **state)
     space->checkpointing[0] = PLAN_CHECKPOINTING_OFFLOAD;
     space->checkpointing[1] = PLAN_CHECKPOINTING_NONE;
     CHECK_OK(request_complete(&request));
+    assert_int_equal(space->nmethod, 1);
+    assert_int_equal(space->method[0], PLAN_METHOD_ULYSSES);
     CHECK_OK(request_retarget(&request, target_find("sptune")));
+    assert_int_equal(space->nmethod, 3); /* ulysses+ring is run, not searched */
+    assert_int_equal(space->method[2], PLAN_METHOD_SPLIT_GATHER);
     assert_int_equal(space->noffload, 0);
     assert_int_equal(space->nexchange, 0);
     assert_string_equal(space->base.exchange, "direct");
