@@ -71,11 +71,10 @@ static int compare(struct side *side, enum plan_method method, int sp, int zero,
     return 0;
 }
 
-/* The model has the parts of a step one after the other, where the trainer keeps them all, and knows of no padding: it says between two
- * thirds and all of what there is, here where layers are small beside their rows. */
+/* The model has attention, MLP and loss one after the other, where the trainer keeps the buffers of all: it says a little less. */
 static bool near(double said, double allocated)
 {
-    return said > 0.65 * allocated && said < allocated;
+    return said > 0.88 * allocated && said < allocated;
 }
 
 static int rank_compare(const struct launch *launch, void *arg)

@@ -240,8 +240,12 @@ static void the_memory_model_counts_the_same(void **state)
     (void)state;
     struct scene alone = {wide, PLAN_METHOD_ULYSSES, 1, 1, 1, 1, DTYPE_FP32};
     struct scene shared = {wide, PLAN_METHOD_ULYSSES, 2, 2, 1, 1, DTYPE_FP32};
+    struct scene cut = {wide, PLAN_METHOD_SPLIT_GATHER, 2, 2, 1, 1, DTYPE_FP32};
+    struct scene cut_alone = {wide, PLAN_METHOD_SPLIT_GATHER, 4, 1, 1, 1, DTYPE_FP32};
     ranks_pass(1, rank_bytes, &alone);
     ranks_pass(4, rank_bytes, &shared);
+    ranks_pass(4, rank_bytes, &cut);
+    ranks_pass(4, rank_bytes, &cut_alone);
 }
 
 int main(void)
