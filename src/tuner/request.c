@@ -204,6 +204,17 @@ static enum status take_classes(struct request *request)
     return STATUS_OK;
 }
 
+/* One that the target does not run would leave sp 1, which has no method. */
+static enum status check_methods(const struct request *request)
+{
+    for (int i = 0; i < request->space.nmethod; i++)
+        if ((request->target->methods & 1u << request->space.method[i]) == 0)
+            return HINT(FAIL(STATUS_USAGE, "%s does not execute method %s", request->target->name,
+                             plan_method_name(request->space.method[i])),
+                        "--target sptune does");
+    return STATUS_OK;
+}
+
 static enum status check_exchanges(const struct request *request)
 {
     for (int i = 0; i < request->space.nexchange; i++)
@@ -311,6 +322,7 @@ enum status request_complete(struct request *request)
     request->exchange_open = request->space.nexchange == 0;
     take_defaults(request);
     TRY(take_classes(request));
+    TRY(check_methods(request));
     TRY(check_exchanges(request));
     TRY(take_memory(request));
     if (request->world > request->ranks) {
