@@ -232,7 +232,7 @@ static const char *span_kernel(void *state)
 static const char *span_transport(void *state)
 {
     struct span *s = state;
-    return s->group.size > 1 ? comm_transport(s->group.comm) : "";
+    return s->group.size > 1 ? exec_in_use(transformer_exec(s->blocks[0])) : "";
 }
 
 static double span_whole_us(void *state, double timed_us)
