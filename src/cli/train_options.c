@@ -39,7 +39,7 @@ const struct opt train_options[] = {
     {"mlp", 0, OPT_VALUE, "WORD", "plain, or tiled: as many rows at a time as the model is wide [plain]"},
     {"exchange", 0, OPT_VALUE, "NAME",
      "`bench exchange --exchange list` names them [direct where it works, else packed; push]"},
-    {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn]"},
+    {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn, where it can]"},
     {"dtype", 0, OPT_VALUE, "TYPE", "of weights and activations [fp32 on CPUs, bf16 on GPUs]"},
     {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]; 0 with --sample"},
     {"epochs", 0, OPT_VALUE, "N", "times through the data at most [1000]"},
@@ -278,13 +278,24 @@ static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
 
 enum { NAMES = 32 };
 
-static enum status kernel(const struct cli *cli, enum dev_kind device, struct plan *plan)
+/* cudnn has no fp32, and no documents of which a call sees queries or keys alone, as rings have them. */
+static const char *usual_kernel(const struct trainer_options *o, enum dev_kind device)
+{
+    if (device == DEV_CPU)
+        return "cpu";
+    if (o->dtype == DTYPE_FP32)
+        return "gpu_reference";
+    return o->separator.n > 0 && plan_ring(&o->plan) > 1 ? "flash2" : "cudnn";
+}
+
+static enum status kernel(const struct cli *cli, enum dev_kind device, struct trainer_options *o)
 {
     const char *name = opt_value(&cli->opts, "attention"), *names[NAMES];
     size_t n = 0;
+    struct plan *plan = &o->plan;
     const struct attention *planned = opt_given(&cli->opts, "plan") ? attention_find(plan->attention) : NULL;
     if (name == NULL)
-        name = planned != NULL && planned->dev == device ? planned->name : device == DEV_CPU ? "cpu" : "cudnn";
+        name = planned != NULL && planned->dev == device ? planned->name : usual_kernel(o, device);
     for (int i = 0; attentions[i] != NULL && n < NAMES; i++)
         if (attentions[i]->dev == device)
             names[n++] = attentions[i]->name;
@@ -353,7 +364,7 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
     o->dtype = types[picked];
     TRY(trainable(o));
     TRY(sizes(cli, ranks, &o->plan));
-    TRY(kernel(cli, device, &o->plan));
+    TRY(kernel(cli, device, o));
     TRY(exchange(cli, device, &o->plan));
     for (int i = 0; i < o->n_seqs; i++) {
         problem_from_model(&o->model, o->seqs[i], ranks, &problem);
