@@ -38,7 +38,7 @@ const struct opt sweep_options[] = {
     {"k", 0, OPT_VALUE, "LIST", "gemm: inner size [1k]"},
     {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32]"},
     {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu; flash2 on GPUs]"},
-    {"exchange", 0, OPT_VALUE, "LIST", "exchanges; `list` names them [packed; nccl on GPUs]"},
+    {"exchange", 0, OPT_VALUE, "LIST", "exchanges, of methods that exchange; `list` names them [packed; nccl on GPUs]"},
     {"span", 0, OPT_VALUE, "LIST",
      "layer: attention (with its exchanges), block (a transformer block: norms, projections, RoPE and MLP too) "
      "[attention]"},
@@ -307,6 +307,21 @@ static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, str
     return STATUS_OK;
 }
 
+/* A method that moves data in a way of its own takes the place of the first of the exchanges, once. Where it is the only method, and exchanges
+ * were asked for all the same, they are refused. */
+static const char *replaced_exchange(const struct sweep *sweep, bool asked)
+{
+    const char *first = NULL;
+    bool alone = true;
+    for (int a = 0; a < sweep->naxes; a++) {
+        if (strcmp(sweep->axes[a]->option, "exchange") == 0)
+            first = sweep->words[a][0];
+        if (strcmp(sweep->axes[a]->option, "method") == 0)
+            alone = sweep->count[a] == 1;
+    }
+    return asked && alone ? NULL : first;
+}
+
 enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct sweep *out)
 {
     unsigned bit = subject_bit(subject);
@@ -319,7 +334,6 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
     TRY(refuse_foreign(cli, subject, bit));
     TRY(refuse_unspanned(cli));
     out->docs = opt_value(&cli->opts, "docs");
-    out->exchange_given = opt_given(&cli->opts, "exchange");
     if (out->docs != NULL) {
         struct bench_case probe = out->base; /* a file that cannot be read is known before anything runs */
         TRY(WHERE(problem_set_docs(&probe.problem, out->docs), "--docs"));
@@ -330,6 +344,8 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
             status = read_axis(cli, &axes[a], out);
     if (status != STATUS_OK)
         sweep_close(out);
+    else
+        out->replaced = replaced_exchange(out, opt_given(&cli->opts, "exchange"));
     return status;
 }
 
@@ -377,7 +393,7 @@ enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
         sizes_of_block(&out[v]);
         struct plan *plan = &out[v].plan;
         const char *only = plan_method_exchange(plan->method);
-        if (only != NULL && !sweep->exchange_given)
+        if (only != NULL && sweep->replaced != NULL && strcmp(plan->exchange, sweep->replaced) == 0)
             text_print(plan->exchange, sizeof plan->exchange, "%s", only);
         plan->dp_shard = plan->sp > 0 && out[v].problem.world % plan->sp == 0 ? out[v].problem.world / plan->sp : 1;
     }

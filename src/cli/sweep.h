@@ -22,7 +22,7 @@ struct sweep {
     char *storage[SWEEP_AXES];
     int cells, variants;
     const char *docs; /* --docs, NULL when not given */
-    bool exchange_given;
+    const char *replaced; /* the exchange whose place a method's own way to move data takes; NULL: none */
 };
 
 /* Reads the axis options of `subject` from the command line; options of other subjects are refused. */
