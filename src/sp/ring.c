@@ -222,6 +222,19 @@ static enum status call_pass_dkv(void *arg)
                 (ring->k_elems + ring->v_elems) * (int64_t)sizeof(float));
 }
 
+/* Sums that are whole go home, rounded: half the bytes in 16-bit types, and the bits that rounding at home would give. They lie where the last
+ * step's keys were. */
+static enum status call_pass_home(void *arg)
+{
+    struct step *step = arg;
+    struct ring *ring = step->ring;
+    int64_t k_bytes = ring->k_elems * ring->elem_bytes, v_bytes = ring->v_elems * ring->elem_bytes;
+    const char *sums = keys_at(ring, step->index);
+    TRY(dev_mark(step->mark[DKV_BEGINS], ring->carrier));
+    TRY(pass(ring, sums, ring->tensors.dk, k_bytes));
+    return pass(ring, sums + k_bytes, ring->tensors.dv, v_bytes);
+}
+
 /* `ends` is more than a mark: the step that needs what arrived waits for it. */
 static enum status pass_put(struct ring *ring, enum status (*fn)(void *arg), int step, enum mark ends)
 {
@@ -346,21 +359,20 @@ static enum status lse_halve(struct ring *ring, struct dev_queue *queue)
     return ring->lse_high != NULL ? copy_run(dev_kind_of(ring->dev), &job, 1, queue) : STATUS_OK;
 }
 
-static enum status gradients_round(struct ring *ring, struct dev_queue *queue)
+/* The last step's: in the place of its keys, from where they go home. */
+static enum status round_home(struct ring *ring, const struct step *step, struct dev_queue *queue)
 {
-    const struct attention_shape *heads = &ring->shape.heads;
-    enum dev_kind dev = dev_kind_of(ring->dev);
-    TRY(copy_round(dev, heads->dtype, ring->sum, ring->tensors.dq, ring->shape.batch * ring->local * heads->q_stride,
-                   queue));
-    TRY(copy_round(dev, heads->dtype, ring->dkv_in, ring->tensors.dk, ring->k_elems, queue));
-    return copy_round(dev, heads->dtype, ring->dkv_in + ring->k_elems, ring->tensors.dv, ring->v_elems, queue);
+    char *home = ring->kv[(step->index - 1) % 2];
+    return copy_round(dev_kind_of(ring->dev), ring->shape.heads.dtype, ring->dkv[step->index % 2], home,
+                      ring->k_elems + ring->v_elems, queue);
 }
 
 /* What arrived was added up by the ranks before this one: they come before this step's share. dkv_in is free again when the step ends,
  * and so is the buffer of the step before: its pass has ended. */
 static enum status backward(struct ring *ring, struct dev_queue *queue)
 {
-    int ranks = ring->shape.row.ranks;
+    const struct attention_shape *heads = &ring->shape.heads;
+    int ranks = ring->shape.row.ranks, last = ranks - 1;
     TRY(pass_kv(ring, 0, ring->begins));
     TRY(lse_halve(ring, queue));
     for (int s = 0; s < ranks; s++) {
@@ -375,13 +387,16 @@ static enum status backward(struct ring *ring, struct dev_queue *queue)
             TRY(merge_add(dev_kind_of(ring->dev), DTYPE_FP32, ring->dkv_in, ring->dkv[s % 2],
                           ring->k_elems + ring->v_elems, false, queue));
         }
+        if (s == last)
+            TRY(round_home(ring, step, queue));
         TRY(dev_event_record(step->done, queue));
         TRY(dev_event_wait(ring->carrier, step->done));
-        TRY(pass_put(ring, call_pass_dkv, s, DKV_ENDS));
+        TRY(pass_put(ring, s == last ? call_pass_home : call_pass_dkv, s, DKV_ENDS));
         TRY(pass_kv(ring, s + 1, step->done));
     }
-    TRY(dev_event_wait(queue, ring->steps[ranks - 1].mark[DKV_ENDS]));
-    return gradients_round(ring, queue);
+    TRY(copy_round(dev_kind_of(ring->dev), heads->dtype, ring->sum, ring->tensors.dq,
+                   ring->shape.batch * ring->local * heads->q_stride, queue));
+    return dev_event_wait(queue, ring->steps[last].mark[DKV_ENDS]);
 }
 
 static enum status run(struct ring *ring, const struct ring_tensors *tensors, bool back, struct dev_queue *queue)

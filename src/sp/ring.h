@@ -3,7 +3,7 @@
  * Each rank keeps its queries and sees, step by step, the keys and values of every rank of the ring. Forward: outputs of the steps
  * are merged by their softmax statistics in fp32. Backward: with the statistics and outputs of the whole every step gives its exact
  * share of the gradients; dq adds up here, dk and dv travel with their keys, in fp32, and are home after as many steps as there
- * are ranks. The order of all sums is fixed.
+ * are ranks, rounded before the last pass. The order of all sums is fixed.
  *
  *     passes     kv 0 | kv 1   | kv 2   | ...                      forward: what arrives while a step computes is for the next
  *     compute    own  | step 1 | step 2 | ...

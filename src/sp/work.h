@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* One exchange of one layer: bytes of one rank's send buffers (own block included) and the share that leaves the rank. Of a ring what a
- * rank passes on, all of which leaves it: keys and values in, and on the way back dk and dv, in fp32, out. Of split_gather what a layer's
+ * rank passes on, all of which leaves it: keys and values in, and on the way back dk and dv, in fp32 but for the last pass, out. Of split_gather what a layer's
  * all-gathers bring together (in) and its reduce-scatters scatter (out), the whole of it on each rank: of a problem with hidden. */
 struct work_exchange {
     int64_t bytes_in, bytes_out;           /* forward: q+k+v in, o out. Backward: do in, dq+dk+dv out */

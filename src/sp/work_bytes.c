@@ -59,7 +59,8 @@ void work_exchange(const struct problem *problem, const struct plan *plan, bool 
     if (places == 1)
         return;
     int64_t keys = (places - 1) * kv_elems(problem, plan) * dtype_bytes(problem->dtype);
-    int64_t gradients = backward ? places * kv_elems(problem, plan) * (int64_t)sizeof(float) : 0;
+    int64_t sums = (places - 1) * (int64_t)sizeof(float) + dtype_bytes(problem->dtype); /* the last pass is rounded */
+    int64_t gradients = backward ? sums * kv_elems(problem, plan) : 0;
     out->bytes_in = (ranks > 1 ? out->bytes_in : 0) + keys;
     out->bytes_out = (ranks > 1 ? out->bytes_out : 0) + gradients;
     out->wire_in += keys;
