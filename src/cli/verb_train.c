@@ -38,6 +38,9 @@ static json_t *to_json(const struct train_screen *screen, const struct run_optio
     json_object_set_new(document, "plan", json_string(plan_text(&o->plan, plan)));
     json_object_set_new(document, "memory_bytes", json_integer(result->bytes));
     json_object_set_new(document, "host_memory_bytes", json_integer(result->host_bytes));
+    json_object_set_new(document, "peak_bytes", json_integer(result->peak_bytes));
+    json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted_bytes));
+    json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted_host_bytes));
     if (options->verify)
         json_object_set_new(document, "verify",
                             json_pack("{s:f s:f s:f s:f s:f s:i s:f}", "loss", result->verdict.loss, "whole_loss",

@@ -3,8 +3,11 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "sp/target.h"
+#include "sp/work.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 static bool evaluates(const struct run_options *o, int64_t step)
 {
@@ -65,6 +68,37 @@ static enum status sample(struct trainer *trainer, const struct run_options *o, 
     return comm_agree(world, status, "report a sample");
 }
 
+/* What this rank takes of its device, libraries' memory included. */
+static enum status peak(struct dev *dev, int64_t *out)
+{
+    int64_t free_bytes, total;
+    struct rusage usage;
+    if (dev_kind_of(dev) != DEV_CPU) {
+        TRY(dev_memory(dev, &free_bytes, &total));
+        *out = total - free_bytes;
+        return STATUS_OK;
+    }
+    *out = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+    return STATUS_OK;
+}
+
+static void predict(const struct trainer_options *o, int world, enum dev_kind dev, struct run_result *result)
+{
+    struct problem problem;
+    struct work_memory memory;
+    int64_t longest = 0;
+    if (o->plan.tp > 1)
+        return;
+    for (int i = 0; i < o->n_seqs; i++)
+        longest = o->seqs[i] > longest ? o->seqs[i] : longest;
+    problem_from_model(&o->model, longest, world, &problem);
+    problem.batch = o->plan.micro_batch;
+    problem.dtype = o->dtype;
+    work_memory_on(&o->model, &problem, &o->plan, target_find("sptune"), dev, &memory);
+    result->predicted_bytes = memory.peak_bytes;
+    result->predicted_host_bytes = memory.host_bytes;
+}
+
 static enum status step_all(struct trainer *trainer, const struct run_options *o, struct comm *world,
                             const struct run_sink *sink, struct run_result *result)
 {
@@ -101,14 +135,19 @@ enum status run_train(const struct run_options *options, struct comm *world, str
     TRY(trainer_create(&options->trainer, world, dev, &trainer));
     enum status status =
         options->verify ? trainer_verify(trainer, &result.verdict) : step_all(trainer, options, world, sink, &result);
+    int64_t peak_bytes = 0;
+    if (status == STATUS_OK)
+        status = comm_agree(world, peak(dev, &peak_bytes), "read memory");
     double bytes[] = {(double)(result.bytes > 0 ? result.bytes : trainer_bytes(trainer)),
-                      (double)trainer_host_bytes(trainer)};
+                      (double)trainer_host_bytes(trainer), (double)peak_bytes};
     text_print(result.worst_name, sizeof result.worst_name, "%s",
                trainer_tensor_name(trainer, result.verdict.worst_tensor));
     if (status == STATUS_OK)
-        status = comm_max(world, bytes, 2);
+        status = comm_max(world, bytes, 3);
     result.bytes = (int64_t)bytes[0];
     result.host_bytes = (int64_t)bytes[1];
+    result.peak_bytes = (int64_t)bytes[2];
+    predict(&options->trainer, comm_size(world), dev_kind_of(dev), &result);
     trainer_destroy(trainer);
     *out = result;
     return status;
