@@ -66,13 +66,7 @@ const struct target target_sptune = {
                  .micro_batch = 1,
                  .accumulate = 1,
                  .checkpointing = PLAN_CHECKPOINTING_FULL},
-    .memory = {.attention_copies = 0,  /* exact: what exec allocates (work_exec_bytes) */
-               .mlp_copies = 8,        /* gate, up, activation, product, and the gradient of each */
-               .mlp_hidden = 3,        /* input, output, gradient */
-               .logits_bytes = 10,     /* storage 2, fp32 4, gradient 4 */
-               .logits_fp32_bytes = 8, /* storage 4, gradient 4 */
-               .tile_bytes = 10,       /* as whole */
-               .units = true,
+    .memory = {.units = true,
                .master_fp32 = true,
                .context_bytes = 800000000,    /* assumed: CUDA context and NCCL without a framework */
                .context_cpu_bytes = 64000000, /* assumed: program, UCX buffers, OpenBLAS */

@@ -89,7 +89,7 @@ struct work_memory {
     struct work_term term[WORK_TERMS];
     int64_t peak_bytes;  /* of one device */
     int64_t host_bytes;  /* of one rank */
-    char peak_at[24];    /* "loss", "attention", "mlp", "step" (the optimizer's) */
+    char peak_at[24];    /* "loss", "attention", "mlp", "step" (the optimizer's); "run": all stay from step to step */
 };
 /* ranks_per_host scales nothing here: host_bytes is per rank. The device context is that of the device of the plan's exchange;
  * CUDA when this build does not know it. */

@@ -21,7 +21,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNIT_LAYERS = 2 }; /* a harness that goes by units: layers whole at a time */
+enum {
+    UNIT_LAYERS = 2,      /* a harness that goes by units: layers whole at a time */
+    LOGITS_TILE = 1 << 30 /* bytes in fp32 */
+};
 
 enum phase { ATTENTION, MLP, LOSS, STEP, ALWAYS, OUTSIDE_STEP, AFTER_LOSS, LAYERS, HOST };
 
@@ -324,14 +327,13 @@ static void add_mlp(struct build *build, const struct sizes *z)
  * hold about 1 GiB of fp32 logits. */
 static void add_loss(struct build *build, const struct sizes *z)
 {
-    const double gib = 1073741824.0;
     double entries = z->s * z->vocab, tiles = 1;
     double copy = z->b >= 4 ? 0 : 4, all = z->b >= 4 ? z->coef->logits_fp32_bytes : z->coef->logits_bytes;
     char note[32] = "";
     if (z->plan->loss == PLAN_LOSS_FUSED)
         return; /* a chunk of about s * h entries, less than an MLP; the gradient of the head is in gather */
     if (z->plan->loss == PLAN_LOSS_TILED && entries > 0) {
-        tiles = ceil(4 * entries / gib);
+        tiles = ceil(4 * entries / LOGITS_TILE);
         all = z->coef->tile_bytes;
         snprintf(note, sizeof note, " / %.0f tiles", tiles);
     }
@@ -341,6 +343,35 @@ static void add_loss(struct build *build, const struct sizes *z)
         note);
     add(build, LOSS, "logits_grad", rest * entries / tiles, "%.1f B x %.0f tokens x %.0f%s: softmax and gradients",
         rest, z->s, z->vocab, note);
+}
+/* Buffers of a harness that goes by units stay from step to step: all are there at once. What is kept for backward is there `sets` times.
+ * Counted in train/decoder.c (x, h, dx, logits), sp/block.c (h, d_h, x', gate, up, their product) and sp/exec.h. */
+static void add_unit_activations(struct build *build, const struct sizes *z)
+{
+    const struct plan *plan = z->plan;
+    bool cut = z->held.cut > 0, offload = plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD;
+    bool tiled = plan->mlp == PLAN_MLP_TILED;
+    double input = z->s * z->h * z->b, sets = plan->checkpointing == PLAN_CHECKPOINTING_NONE ? z->layers : 1;
+    double all = cut ? z->s * z->n : z->s, rows = tiled && all > z->h ? z->h : all, f = cut ? z->f / z->n : z->f;
+    double between = offload && z->layers > 1 ? 2 : z->layers + 1, own = cut ? 3 : 4, wide = tiled ? 3 : 1 + 2 * sets;
+    add(build, ALWAYS, "checkpoints", between * input, "%.0f x %.0f tokens x %.0f x %.0f B between layers", between,
+        z->s, z->h, z->b);
+    if (offload)
+        add(build, HOST, "host_checkpoints", (z->layers - 1) * input,
+            "%.0f x %.0f tokens x %.0f x %.0f B between layers", z->layers - 1, z->s, z->h, z->b);
+    add(build, ALWAYS, "attention", sets * (double)work_exec_bytes(z->problem, plan),
+        "%.0f x buffers of the exchange and of the layer, counted", sets);
+    if (z->dev != DEV_CPU)
+        add(build, ALWAYS, "workspace", 4 * z->s * z->q, "4 B x %.0f tokens x %.0f: sums of dq of the kernel", z->s,
+            z->q);
+    add_rows(build, z);
+    add(build, ALWAYS, "hidden", (own + sets) * input, "(%.0f + %.0f kept) x %.0f tokens x %.0f x %.0f B", own, sets,
+        z->s, z->h, z->b);
+    add(build, ALWAYS, "mlp", wide * rows * f * z->b, "%.0f x %.0f B x %.0f rows x %.0f%s", wide, z->b, rows, f,
+        tiled ? " of a tile" : "");
+    double tiles = plan->loss == PLAN_LOSS_PLAIN ? 1 : fmax(1, ceil(4 * z->s * z->vocab / LOGITS_TILE));
+    add(build, ALWAYS, "logits", (z->b < 4 ? 4 + z->b : 4) * z->s * z->vocab / tiles,
+        "%.0f B x %.0f tokens x %.0f / %.0f tiles", z->b < 4 ? 4 + z->b : 4, z->s, z->vocab, tiles);
 }
 
 /* Is a term of this phase there when the work of `at` is done? */
@@ -412,10 +443,15 @@ void work_memory_on(const struct model *model, const struct problem *problem, co
     sizes_fill(model, problem, plan, target, dev, &sizes);
     add_states(&build, &sizes);
     add_runtime(&build, &sizes);
-    add_kept(&build, &sizes);
-    add_attention(&build, &sizes);
-    add_rows(&build, &sizes);
-    add_mlp(&build, &sizes);
-    add_loss(&build, &sizes);
+    if (sizes.coef->units) {
+        add_unit_activations(&build, &sizes);
+    } else {
+        add_kept(&build, &sizes);
+        add_attention(&build, &sizes);
+        add_mlp(&build, &sizes);
+        add_loss(&build, &sizes);
+    }
     find_peak(&build);
+    if (sizes.coef->units)
+        snprintf(out->peak_at, sizeof out->peak_at, "run");
 }

@@ -71,7 +71,7 @@ static int compare(struct side *side, enum plan_method method, int sp, int zero,
     return 0;
 }
 
-/* The model has attention, MLP and loss one after the other, where the trainer keeps the buffers of all: it says a little less. */
+/* The workspace of the CPU kernel and what is counted per row are not in the model: at this size it says a little less. */
 static bool near(double said, double allocated)
 {
     return said > 0.88 * allocated && said < allocated;
