@@ -68,7 +68,7 @@ const struct target target_sptune = {
                  .checkpointing = PLAN_CHECKPOINTING_FULL},
     .memory = {.units = true,
                .master_fp32 = true,
-               .context_bytes = 800000000,    /* assumed: CUDA context and NCCL without a framework */
+               .context_bytes = 3000000000, /* measured, 2x H200: CUDA, two communicators of NCCL 2.28, cuDNN, cuBLAS */
                .context_cpu_bytes = 64000000, /* assumed: program, UCX buffers, OpenBLAS */
                .host_factor = 1},
     .check = native_check,

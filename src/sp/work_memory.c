@@ -361,9 +361,12 @@ static void add_unit_activations(struct build *build, const struct sizes *z)
             "%.0f x %.0f tokens x %.0f x %.0f B between layers", z->layers - 1, z->s, z->h, z->b);
     add(build, ALWAYS, "attention", sets * (double)work_exec_bytes(z->problem, plan),
         "%.0f x buffers of the exchange and of the layer, counted", sets);
+    /* cuDNN has dk and dv of each query head before it adds up those of a group. */
+    bool grouped = strncmp(plan->attention, "cudnn", 5) == 0 && z->problem->heads > z->problem->kv_heads;
+    double sums = 4 + (grouped ? 2 * z->b : 0);
     if (z->dev != DEV_CPU)
-        add(build, ALWAYS, "workspace", 4 * z->s * z->q, "4 B x %.0f tokens x %.0f: sums of dq of the kernel", z->s,
-            z->q);
+        add(build, ALWAYS, "workspace", sums * z->s * z->q, "%.0f B x %.0f tokens x %.0f of the kernel: dq in fp32%s",
+            sums, z->s, z->q, grouped ? ", dk and dv of query heads" : "");
     add_rows(build, z);
     add(build, ALWAYS, "hidden", (own + sets) * input, "(%.0f + %.0f kept) x %.0f tokens x %.0f x %.0f B", own, sets,
         z->s, z->h, z->b);
