@@ -51,9 +51,8 @@ int64_t nn_norm_parts(enum dev_kind dev, int64_t rows)
     return parts < most_parts ? parts : most_parts;
 }
 
-size_t nn_norm_scratch(enum dev_kind dev, int64_t rows, int64_t dim, int threads)
+size_t nn_norm_scratch(enum dev_kind dev, int64_t rows, int64_t dim)
 {
-    (void)threads; /* parts are the same for any number of them, or sums would not be */
     return rows > 0 && dim > 0 ? (size_t)nn_norm_parts(dev, rows) * (size_t)dim * sizeof(float) : 0;
 }
 
@@ -169,9 +168,8 @@ static int64_t sum_parts(int64_t n)
     return (n + NN_SUM_PART - 1) / NN_SUM_PART;
 }
 
-size_t nn_sum_scratch(enum dev_kind dev, int64_t n)
+size_t nn_sum_scratch(int64_t n)
 {
-    (void)dev;
     return n > 0 ? (size_t)sum_parts(n) * sizeof(double) : 0;
 }
 

@@ -34,8 +34,7 @@ enum status nn_norm_forward(int64_t rows, int64_t dim, enum dtype dtype, const v
 enum status nn_norm_backward(int64_t rows, int64_t dim, enum dtype dtype, const void *x, const void *weight,
                              const float *rstd, const void *dy, bool add, void *dx, float *dweight, void *scratch,
                              struct dev_queue *queue);
-/* threads: dev_queue_threads of the queue. */
-size_t nn_norm_scratch(enum dev_kind dev, int64_t rows, int64_t dim, int threads);
+size_t nn_norm_scratch(enum dev_kind dev, int64_t rows, int64_t dim);
 
 /* ---- rotary positions ---- */
 
@@ -89,7 +88,7 @@ enum status nn_loss(int64_t rows, int64_t vocab, int64_t stride, float *logits, 
 /* *out = the sum in double of n floats, or of their squares, in fixed order; 0 of none. out is memory of the device (ordinary memory on
  * the CPU); scratch: nn_sum_scratch bytes there. */
 enum status nn_sum(int64_t n, const float *x, bool squares, double *out, void *scratch, struct dev_queue *queue);
-size_t nn_sum_scratch(enum dev_kind dev, int64_t n);
+size_t nn_sum_scratch(int64_t n);
 
 struct nn_adamw {
     float lr, beta1, beta2, eps;

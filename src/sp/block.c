@@ -159,14 +159,12 @@ static enum status scratch_alloc(struct block *block)
 {
     const struct block_shape *s = &block->shape;
     enum dev_kind kind = dev_kind_of(block->dev);
-    int threads = dev_threads(block->dev);
     int64_t elem = dtype_bytes(s->dtype);
     block->scratch_bytes = product_bytes(s, block->all, kind);
     if (block->ways > 1) /* of a sum over ranks, a sequence at a time */
         block->scratch_bytes = most(block->scratch_bytes, (size_t)(block->all / block->batch * s->hidden * elem));
-    block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->rows, s->hidden, threads));
-    block->scratch_bytes =
-        most(block->scratch_bytes, nn_norm_scratch(kind, block->all * s->heads, s->head_dim, threads));
+    block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->rows, s->hidden));
+    block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->all * s->heads, s->head_dim));
     TRY(room(block->dev, block->all * s->hidden, elem, "normalised rows", &block->bytes, &block->h));
     block->part = block->h;
     if (block->ways > 1)

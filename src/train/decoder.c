@@ -175,8 +175,7 @@ static size_t scratch_bytes(const struct decoder *d)
 {
     enum dev_kind kind = dev_kind_of(d->dev);
     struct gemm_shape shapes[] = {logits_shape(d, d->tile), head_rows_shape(d, d->tile), head_weight_shape(d, d->tile)};
-    size_t bytes = most(nn_norm_scratch(kind, d->rows, d->layout->model.hidden, dev_threads(d->dev)),
-                        nn_sum_scratch(kind, d->rows));
+    size_t bytes = most(nn_norm_scratch(kind, d->rows, d->layout->model.hidden), nn_sum_scratch(d->rows));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         bytes = most(bytes, gemm_workspace(kind, &shapes[i]));
     return bytes;
@@ -469,7 +468,7 @@ enum status decoder_not_finite(struct decoder *d, struct dev_queue *queue, int *
     int found = -1;
     TRY_OUT(dev_alloc(d->dev, (size_t)n * sizeof *wide, "activations as fp32", (void **)&wide));
     TRY_OUT(dev_alloc(d->dev, sizeof *sum, "a sum", (void **)&sum));
-    TRY_OUT(dev_alloc(d->dev, nn_sum_scratch(dev_kind_of(d->dev), n), "workspace of a sum", &scratch));
+    TRY_OUT(dev_alloc(d->dev, nn_sum_scratch(n), "workspace of a sum", &scratch));
     for (int l = 0; l <= m->layers && found < 0; l++) {
         double host;
         TRY_OUT(nn_convert(n, d->layout->block.dtype, stash_at(d->stash, l), DTYPE_FP32, wide, queue));

@@ -227,7 +227,7 @@ static enum status scratch_alloc(struct params *params)
     const struct groups *groups = params->groups;
     int64_t whole = largest(params, false, false), per = largest(params, false, true);
     size_t bytes = scatter_scratch(params);
-    size_t norm = nn_sum_scratch(dev_kind_of(params->dev), per);
+    size_t norm = nn_sum_scratch(per);
     const struct {
         const struct comm *over;
         int64_t elems;

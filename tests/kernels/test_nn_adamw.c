@@ -82,7 +82,7 @@ static void sum_shapes(struct rng *rng, enum dtype dtype)
     for (int l = 0; l < CHECK_COUNT(lengths); l++) {
         int64_t n = lengths[l];
         float *x = nn_random(rng, DTYPE_FP32, n, 1e25); /* squares leave fp32's range */
-        void *scratch = malloc(nn_sum_scratch(DEV_CPU, n));
+        void *scratch = malloc(nn_sum_scratch(n));
         double sum = 0, squares = 0, size = 0, got = NAN;
         for (int64_t i = 0; i < n; i++) {
             sum += (double)x[i];
@@ -122,7 +122,7 @@ static void adamw_on(void *arg, void *out, struct dev_queue *queue)
 
 static void sum_on(void *arg, void *out, struct dev_queue *queue)
 {
-    void *scratch = malloc(nn_sum_scratch(DEV_CPU, MANY));
+    void *scratch = malloc(nn_sum_scratch(MANY));
     CHECK_OK(nn_sum(MANY, arg, true, out, scratch, queue));
     free(scratch);
 }

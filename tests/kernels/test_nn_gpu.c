@@ -130,7 +130,7 @@ static void norm_case(struct rng *rng, struct shape s)
 {
     for (int add = 0; add < 2; add++) {
         struct sides sides = {0};
-        size_t cpu = nn_norm_scratch(DEV_CPU, s.rows, s.dim, 1), cuda = nn_norm_scratch(DEV_CUDA, s.rows, s.dim, 1);
+        size_t cpu = nn_norm_scratch(DEV_CPU, s.rows, s.dim), cuda = nn_norm_scratch(DEV_CUDA, s.rows, s.dim);
         s.add = add == 1;
         side(&sides, s.dtype, s.rows * s.dim, nn_random(rng, s.dtype, s.rows * s.dim, 2), 0);
         side(&sides, s.dtype, s.dim, nn_random(rng, s.dtype, s.dim, 1), 0);
@@ -340,7 +340,7 @@ static void adamw_case(struct rng *rng, struct shape s)
         side(&sides, DTYPE_FP32, n, nn_random(rng, DTYPE_FP32, n, 1), 0);
         side(&sides, s.dtype, n, nn_random(rng, s.dtype, n, 1), 32);
         scratch(&sides, 16); /* two doubles: compared below */
-        scratch(&sides, nn_sum_scratch(DEV_CUDA, n));
+        scratch(&sides, nn_sum_scratch(n));
         agree("adamw", &sides, adamw_call, &s);
     }
 }
@@ -350,9 +350,9 @@ static void sums_agree(struct rng *rng, struct shape s)
     int64_t n = s.rows * s.dim * 3 + 1;
     float *x = nn_random(rng, DTYPE_FP32, n, 1e20);
     double here[2], there[2], *out = NULL;
-    void *room = malloc(nn_sum_scratch(DEV_CPU, n)), *on_x = NULL, *on_room = NULL;
+    void *room = malloc(nn_sum_scratch(n)), *on_x = NULL, *on_room = NULL;
     CHECK_OK(dev_alloc(gpu, (size_t)n * sizeof *x, "a tensor", &on_x));
-    CHECK_OK(dev_alloc(gpu, nn_sum_scratch(DEV_CUDA, n), "scratch", &on_room));
+    CHECK_OK(dev_alloc(gpu, nn_sum_scratch(n), "scratch", &on_room));
     CHECK_OK(dev_alloc(gpu, sizeof there, "sums", (void **)&out));
     CHECK_OK(dev_copy(queue, on_x, x, (size_t)n * sizeof *x));
     for (int squares = 0; squares < 2; squares++) {

@@ -105,7 +105,7 @@ static void backward_is_right(const struct norm *g)
         bool add = form == 1;
         void *dx = nn_copy(form == 2 ? g->dy : g->dx, g->dtype, n);
         float *dweight = nn_copy(g->dweight, DTYPE_FP32, g->dim);
-        void *scratch = malloc(nn_norm_scratch(DEV_CPU, g->rows, g->dim, 1));
+        void *scratch = malloc(nn_norm_scratch(DEV_CPU, g->rows, g->dim));
         CHECK_OK(nn_norm_backward(g->rows, g->dim, g->dtype, g->x, g->weight, g->rstd, form == 2 ? dx : g->dy, add, dx,
                                   dweight, scratch, NULL));
         dx_is_right(g, g->dx, dx, add);
@@ -161,7 +161,7 @@ static void finite_differences(void **state)
         struct norm g = norm_make(&rng, 3, dim, DTYPE_FP32);
         float *dx = g.dx;
         memset(g.dweight, 0, (size_t)dim * sizeof *g.dweight);
-        void *scratch = malloc(nn_norm_scratch(DEV_CPU, g.rows, dim, 1));
+        void *scratch = malloc(nn_norm_scratch(DEV_CPU, g.rows, dim));
         CHECK_OK(nn_norm_forward(g.rows, dim, g.dtype, g.x, g.weight, eps, g.y, g.rstd, NULL));
         CHECK_OK(
             nn_norm_backward(g.rows, dim, g.dtype, g.x, g.weight, g.rstd, g.dy, false, dx, g.dweight, scratch, NULL));
@@ -188,7 +188,7 @@ static void backward_on(void *arg, void *out, struct dev_queue *queue)
 {
     struct norm *g = arg;
     float *dx = out;
-    size_t bytes = nn_norm_scratch(DEV_CPU, g->rows, g->dim, dev_queue_threads(queue));
+    size_t bytes = nn_norm_scratch(DEV_CPU, g->rows, g->dim);
     void *scratch = malloc(bytes);
     memset(scratch, 0xff, bytes);
     CHECK_OK(nn_norm_backward(g->rows, g->dim, g->dtype, g->x, g->weight, g->rstd, g->dy, true, dx, //
@@ -235,7 +235,7 @@ static void bad_arguments_are_refused(void **state)
     CHECK_FAILS(STATUS_USAGE, "dx is dy",
                 nn_norm_backward(1, 2, DTYPE_FP32, x, w, rstd, y, true, y, dw, scratch, NULL));
     CHECK_OK(nn_norm_forward(0, 2, DTYPE_FP32, NULL, NULL, eps, NULL, NULL, NULL));
-    assert_true(nn_norm_scratch(DEV_CPU, 0, 5, 1) == 0 && nn_norm_scratch(DEV_CPU, 5, 0, 1) == 0);
+    assert_true(nn_norm_scratch(DEV_CPU, 0, 5) == 0 && nn_norm_scratch(DEV_CPU, 5, 0) == 0);
 }
 
 int main(void)
