@@ -1,4 +1,4 @@
-/* kernels/copy.c -- the layout-changing copy on the CPU, and the sums and roundings that go with it.
+/* kernels/copy.c -- the layout-changing copy on the CPU, and the sums that go with it.
  *
  * A copy moves every byte twice (read, write): at 10 GB/s of copying one core, a row of 256 bytes (head_dim 128 in
  * bf16) costs 26 ns, and a call of memcpy about 5 ns of it. So dimensions that lie next to each other on both sides are
@@ -164,37 +164,23 @@ static void row_sum(const struct copy_sum *job, int64_t src_at, char *dst)
     }
 }
 
-/* Equal parts of n rows or elements, for threads. */
+/* Equal parts of the rows of a sum, for threads. */
 struct pieces {
-    int64_t n, count;
-    const struct copy_sum *sum;
-    enum dtype dtype; /* rounding */
-    const float *src;
-    void *dst;
+    const struct copy_sum *job;
+    int64_t rows, count;
 };
-
-static void pieces_run(struct pieces *pieces, int64_t bytes, void (*run)(void *arg, int64_t piece, int thread),
-                       struct dev_queue *queue)
-{
-    enum { PIECE_BYTES = 1 << 20, PIECES_PER_THREAD = 4 };
-    int64_t most = (int64_t)dev_queue_threads(queue) * PIECES_PER_THREAD, count = bytes / PIECE_BYTES;
-    count = count < most ? count : most;
-    count = count < pieces->n ? count : pieces->n;
-    pieces->count = dev_queue_threads(queue) == 1 || count < 2 ? 1 : count;
-    dev_parallel(queue, pieces->count, run, pieces);
-}
 
 /* Where part `piece` begins. */
 static int64_t piece_at(const struct pieces *pieces, int64_t piece)
 {
-    int64_t over = pieces->n % pieces->count;
-    return piece * (pieces->n / pieces->count) + (piece < over ? piece : over);
+    int64_t over = pieces->rows % pieces->count;
+    return piece * (pieces->rows / pieces->count) + (piece < over ? piece : over);
 }
 
 static void sum_piece(void *arg, int64_t piece, int thread)
 {
     const struct pieces *pieces = arg;
-    const struct copy_sum *job = pieces->sum;
+    const struct copy_sum *job = pieces->job;
     (void)thread;
     for (int64_t row = piece_at(pieces, piece); row < piece_at(pieces, piece + 1); row++) {
         int64_t at[DIMS] = {row / (job->n[1] * job->n[2]), row / job->n[2] % job->n[1], row % job->n[2]}, from = 0,
@@ -207,12 +193,15 @@ static void sum_piece(void *arg, int64_t piece, int thread)
     }
 }
 
-static void round_piece(void *arg, int64_t piece, int thread)
+static void sum_share(const struct copy_sum *job, struct dev_queue *queue)
 {
-    const struct pieces *pieces = arg;
-    int64_t from = piece_at(pieces, piece), n = piece_at(pieces, piece + 1) - from;
-    (void)thread;
-    dtype_store(pieces->dtype, pieces->src + from, (char *)pieces->dst + from * dtype_bytes(pieces->dtype), n);
+    enum { PIECE_BYTES = 1 << 20, PIECES_PER_THREAD = 4 };
+    int64_t rows = job->n[0] * job->n[1] * job->n[2], most = (int64_t)dev_queue_threads(queue) * PIECES_PER_THREAD;
+    int64_t count = rows * job->elems * job->copies * dtype_bytes(job->dtype) / PIECE_BYTES;
+    count = count < most ? count : most;
+    count = count < rows ? count : rows;
+    struct pieces pieces = {job, rows, dev_queue_threads(queue) == 1 || count < 2 ? 1 : count};
+    dev_parallel(queue, pieces.count, sum_piece, &pieces);
 }
 
 static enum status dtype_check(const char *what, enum dtype dtype)
@@ -238,24 +227,6 @@ enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct d
     if (dev == DEV_CUDA)
         return copy_cuda_sum(job, queue);
 #endif
-    struct pieces pieces = {.sum = job, .n = job->n[0] * job->n[1] * job->n[2]};
-    pieces_run(&pieces, pieces.n * job->elems * job->copies * dtype_bytes(job->dtype), sum_piece, queue);
-    return STATUS_OK;
-}
-
-enum status copy_round(enum dev_kind dev, enum dtype dtype, const float *src, void *dst, int64_t n,
-                       struct dev_queue *queue)
-{
-    TRY(device_check(dev, "copy_round", queue));
-    TRY(dtype_check("copy_round", dtype));
-    if (n < 0 || (n > 0 && (src == NULL || dst == NULL)))
-        return FAIL(STATUS_USAGE, "copy_round: %lld elements, or no source or destination", (long long)n);
-    struct pieces pieces = {.n = n, .dtype = dtype, .src = src, .dst = dst};
-#if SPTUNE_CUDA
-    if (dev == DEV_CUDA)
-        return n > 0 ? copy_cuda_round(dtype, src, dst, n, queue) : STATUS_OK;
-#endif
-    if (n > 0)
-        pieces_run(&pieces, n * (int64_t)sizeof *src, round_piece, queue);
+    sum_share(job, queue);
     return STATUS_OK;
 }

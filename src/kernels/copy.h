@@ -36,7 +36,5 @@ struct copy_sum {
     enum dtype dtype;
 };
 enum status copy_sum_run(enum dev_kind dev, const struct copy_sum *job, struct dev_queue *queue);
-/* dst (dtype) = round(src fp32), n elements: accumulators to storage. */
-enum status copy_round(enum dev_kind dev, enum dtype dtype, const float *src, void *dst, int64_t n, struct dev_queue *queue);
 
 #endif

@@ -70,7 +70,7 @@ enum status copy_cuda_run(const struct copy_job *jobs, int njobs, struct dev_que
     return launch(&launcher);
 }
 
-/* ---- sums and roundings ---- */
+/* ---- sums ---- */
 
 __global__ void __launch_bounds__(THREADS) sum_kernel(const __grid_constant__ struct sum sum)
 {
@@ -85,24 +85,4 @@ enum status copy_cuda_sum(const struct copy_sum *job, struct dev_queue *queue)
     uint64_t most = (uint64_t)dev_cuda_sms(dev_queue_dev(queue)) * 16;
     sum_kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, dev_cuda_stream(queue)>>>(sum);
     return dev_cuda_launched("the sum of copies");
-}
-
-template <typename T> __global__ void __launch_bounds__(THREADS) round_kernel(const float *src, T *dst, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += (int64_t)gridDim.x * THREADS)
-        dtype_down(src[i], dst + i);
-}
-
-enum status copy_cuda_round(enum dtype dtype, const float *src, void *dst, int64_t n, struct dev_queue *queue)
-{
-    int64_t blocks = (n + THREADS - 1) / THREADS, most = (int64_t)dev_cuda_sms(dev_queue_dev(queue)) * 16;
-    unsigned grid = (unsigned)(blocks < most ? blocks : most);
-    cudaStream_t stream = dev_cuda_stream(queue);
-    if (dtype == DTYPE_FP32)
-        return dev_copy(queue, dst, src, (size_t)n * sizeof(float));
-    if (dtype == DTYPE_BF16)
-        round_kernel<<<grid, THREADS, 0, stream>>>(src, (__nv_bfloat16 *)dst, n);
-    else
-        round_kernel<<<grid, THREADS, 0, stream>>>(src, (__half *)dst, n);
-    return dev_cuda_launched("a rounding");
 }

@@ -11,7 +11,6 @@ extern "C" {
 /* Jobs of one call run at once: they touch different destinations. */
 enum status copy_cuda_run(const struct copy_job *jobs, int njobs, struct dev_queue *queue);
 enum status copy_cuda_sum(const struct copy_sum *job, struct dev_queue *queue);
-enum status copy_cuda_round(enum dtype dtype, const float *src, void *dst, int64_t n, struct dev_queue *queue);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 #include "sp/exec_state.h"
 
 #include "base/range.h"
-#include "kernels/copy.h"
+#include "kernels/nn.h"
 
 /* `count` local heads from `first` on, of q or o (heads) or of k or v (kv_heads). */
 static struct exchange_tensor tensor_q(const struct exec *exec, void *seq, char *head, int dim, int first, int count)
@@ -89,9 +89,8 @@ static enum status sums_clear(struct exec *exec, struct dev_queue *queue)
 
 static enum status sums_round(struct exec *exec, struct dev_queue *queue)
 {
-    enum dev_kind dev = dev_kind_of(exec->dev);
-    TRY(copy_round(dev, exec->problem.dtype, exec->dk_sum, exec->dk, kv_elems(exec, exec->dim), queue));
-    return copy_round(dev, exec->problem.dtype, exec->dv_sum, exec->dv, kv_elems(exec, exec->dim_v), queue);
+    TRY(nn_convert(kv_elems(exec, exec->dim), DTYPE_FP32, exec->dk_sum, exec->problem.dtype, exec->dk, queue));
+    return nn_convert(kv_elems(exec, exec->dim_v), DTYPE_FP32, exec->dv_sum, exec->problem.dtype, exec->dv, queue);
 }
 
 static enum status ring_run(struct exec *exec, bool backward, struct dev_queue *queue)

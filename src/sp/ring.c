@@ -6,6 +6,7 @@
 #include "base/range.h"
 #include "kernels/copy.h"
 #include "kernels/merge.h"
+#include "kernels/nn.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -342,8 +343,8 @@ static enum status forward(struct ring *ring, struct dev_queue *queue)
         TRY(dev_event_record(step->done, queue));
         TRY(pass_kv(ring, s + 1, step->done));
     }
-    return copy_round(dev_kind_of(ring->dev), heads->dtype, ring->sum, ring->tensors.o,
-                      ring->shape.batch * ring->local * heads->o_stride, queue);
+    return nn_convert(ring->shape.batch * ring->local * heads->o_stride, DTYPE_FP32, ring->sum, heads->dtype,
+                      ring->tensors.o, queue);
 }
 
 /* The second half of each head's statistics, one behind the other. */
@@ -363,8 +364,8 @@ static enum status lse_halve(struct ring *ring, struct dev_queue *queue)
 static enum status round_home(struct ring *ring, const struct step *step, struct dev_queue *queue)
 {
     char *home = ring->kv[(step->index - 1) % 2];
-    return copy_round(dev_kind_of(ring->dev), ring->shape.heads.dtype, ring->dkv[step->index % 2], home,
-                      ring->k_elems + ring->v_elems, queue);
+    return nn_convert(ring->k_elems + ring->v_elems, DTYPE_FP32, ring->dkv[step->index % 2], ring->shape.heads.dtype,
+                      home, queue);
 }
 
 /* What arrived was added up by the ranks before this one: they come before this step's share. dkv_in is free again when the step ends,
@@ -394,8 +395,8 @@ static enum status backward(struct ring *ring, struct dev_queue *queue)
         TRY(pass_put(ring, s == last ? call_pass_home : call_pass_dkv, s, DKV_ENDS));
         TRY(pass_kv(ring, s + 1, step->done));
     }
-    TRY(copy_round(dev_kind_of(ring->dev), heads->dtype, ring->sum, ring->tensors.dq,
-                   ring->shape.batch * ring->local * heads->q_stride, queue));
+    TRY(nn_convert(ring->shape.batch * ring->local * heads->q_stride, DTYPE_FP32, ring->sum, heads->dtype,
+                   ring->tensors.dq, queue));
     return dev_event_wait(queue, ring->steps[last].mark[DKV_ENDS]);
 }
 

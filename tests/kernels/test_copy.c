@@ -3,7 +3,6 @@
 #include "base/rng.h"
 #include "kernels/copy.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -171,20 +170,6 @@ static void sums_do_not_stick(void **state)
     assert_true(dtype_from_bf16(out) == 512.0f);
 }
 
-static void rounding_is_the_dtype_s(void **state)
-{
-    (void)state;
-    const float src[] = {1.0f, 1.00390625f, 1.01171875f, -INFINITY, 0.0f};
-    const float want[] = {1.0f, 1.0f, 1.015625f, -INFINITY, 0.0f}; /* ties to even */
-    uint16_t narrow[5];
-    float wide[5];
-    CHECK_OK(copy_round(DEV_CPU, DTYPE_BF16, src, narrow, 5, NULL));
-    CHECK_OK(copy_round(DEV_CPU, DTYPE_FP32, src, wide, 5, NULL));
-    for (int i = 0; i < 5; i++)
-        assert_true(dtype_from_bf16(narrow[i]) == want[i]);
-    assert_memory_equal(wide, src, sizeof src);
-}
-
 #if SPTUNE_CUDA
 #define NO_CUDA STATUS_USAGE /* it wants a queue */
 #else
@@ -223,9 +208,6 @@ static void bad_jobs_are_refused(void **state)
     sum.dtype = DTYPE_COUNT;
     CHECK_FAILS(STATUS_USAGE, "dtype", copy_sum_run(DEV_CPU, &sum, NULL));
     CHECK_FAILS(NO_CUDA, "cuda", copy_sum_run(DEV_CUDA, &sum, NULL));
-    CHECK_FAILS(STATUS_USAGE, "-3", copy_round(DEV_CPU, DTYPE_BF16, NULL, bytes, -3, NULL));
-    CHECK_FAILS(STATUS_USAGE, "no source", copy_round(DEV_CPU, DTYPE_BF16, NULL, bytes, 3, NULL));
-    CHECK_OK(copy_round(DEV_CPU, DTYPE_BF16, NULL, NULL, 0, NULL));
 }
 
 int main(void)
@@ -237,7 +219,6 @@ int main(void)
         cmocka_unit_test(strides_may_be_negative_or_zero),
         cmocka_unit_test(sums_are_fp32_in_order_and_round_once),
         cmocka_unit_test(sums_do_not_stick),
-        cmocka_unit_test(rounding_is_the_dtype_s),
         cmocka_unit_test(bad_jobs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
