@@ -1,5 +1,9 @@
 /* base/dev.c -- the table of device kinds, and the calls that go through it. */
 #include "base/dev_ops.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static const struct dev_ops *const table[] = {
     &dev_cpu,
@@ -115,6 +119,37 @@ void dev_free_host(struct dev *dev, void *memory)
         dev->ops->free_host(dev, memory);
     else
         dev_free(dev, memory);
+}
+
+enum status dev_room_take(struct dev_room *room, int64_t bytes, const char *what, void *out)
+{
+    void *memory = NULL;
+    if (room->counts) {
+        room->bytes += bytes;
+        return STATUS_OK;
+    }
+    TRY(mem_grow((void **)&room->taken, &room->cap, room->n + 1, sizeof *room->taken));
+    if (room->host)
+        TRY(dev_alloc_host(room->dev, (size_t)bytes, what, &memory));
+    else
+        TRY(dev_alloc(room->dev, (size_t)bytes, what, &memory));
+    room->taken[room->n++] = memory;
+    room->bytes += bytes;
+    memcpy(out, &memory, sizeof memory);
+    return STATUS_OK;
+}
+
+void dev_room_free(struct dev_room *room)
+{
+    for (; room->n > 0; room->n--) {
+        void *memory = room->taken[room->n - 1];
+        if (room->host)
+            dev_free_host(room->dev, memory);
+        else
+            dev_free(room->dev, memory);
+    }
+    free(room->taken);
+    *room = (struct dev_room){.dev = room->dev, .host = room->host};
 }
 
 enum status dev_queue_create(struct dev *dev, struct dev_queue **out)

@@ -54,6 +54,18 @@ void dev_free(struct dev *dev, void *memory);
  * at the rate of the bus. */
 enum status dev_alloc_host(struct dev *dev, size_t bytes, const char *what, void **out);
 void dev_free_host(struct dev *dev, void *memory);
+/* Memory that is taken piece by piece, counted, and freed as one. Starts as {.dev = dev}. */
+struct dev_room {
+    struct dev *dev;
+    bool host;   /* by dev_alloc_host */
+    bool counts; /* nothing is taken, bytes alone */
+    int64_t bytes;
+    void **taken;
+    size_t n, cap;
+};
+/* out: the address of a pointer of any type; where nothing is taken it stays. */
+enum status dev_room_take(struct dev_room *room, int64_t bytes, const char *what, void *out);
+void dev_room_free(struct dev_room *room); /* it may start again */
 
 enum status dev_queue_create(struct dev *dev, struct dev_queue **out);
 /* Where dev_can_overlap says so. One thread uses it. */

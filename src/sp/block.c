@@ -25,8 +25,7 @@ struct block {
     int64_t batch, rows, all; /* all = rows * ways: what meets weights and attention */
     int64_t tile;             /* rows of the MLP at a time; all of them unless it is tiled */
     bool tiled;
-    struct dev *dev;
-    int64_t bytes;
+    struct dev_room room;
     void *h;    /* [all][hidden] normalised rows */
     void *part; /* [rows][hidden] this rank's of them, then of their gradient; where ways is 1 that is `h` */
     void *d_h;  /* [all][hidden] their gradient; before, dy of all ranks; in forward what is to be summed over them */
@@ -38,8 +37,7 @@ struct block {
 };
 
 struct block_kept {
-    struct dev *dev;
-    int64_t bytes;
+    struct dev_room room;
     void *x2;               /* [rows][hidden] between attention and MLP */
     float *rstd, *rstd2;    /* [rows] */
     void *gate, *up;        /* [all][ffn]; NULL of a tiled MLP */
@@ -124,15 +122,6 @@ struct block_cut block_cut_of(const struct block_shape *whole, int ways, enum bl
 
 /* ---- life ---- */
 
-static enum status room(struct dev *dev, int64_t elems, int64_t elem_bytes, const char *what, int64_t *bytes, void *out)
-{
-    void *memory = NULL;
-    TRY(dev_alloc(dev, (size_t)(elems * elem_bytes), what, &memory));
-    *bytes += elems * elem_bytes;
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
-}
-
 static size_t most(size_t a, size_t b)
 {
     return a > b ? a : b;
@@ -158,25 +147,25 @@ static size_t product_bytes(const struct block_shape *s, int64_t rows, enum dev_
 static enum status scratch_alloc(struct block *block)
 {
     const struct block_shape *s = &block->shape;
-    enum dev_kind kind = dev_kind_of(block->dev);
+    enum dev_kind kind = dev_kind_of(block->room.dev);
     int64_t elem = dtype_bytes(s->dtype);
     block->scratch_bytes = product_bytes(s, block->all, kind);
     if (block->ways > 1) /* of a sum over ranks, a sequence at a time */
         block->scratch_bytes = most(block->scratch_bytes, (size_t)(block->all / block->batch * s->hidden * elem));
     block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->rows, s->hidden));
     block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->all * s->heads, s->head_dim));
-    TRY(room(block->dev, block->all * s->hidden, elem, "normalised rows", &block->bytes, &block->h));
+    TRY(dev_room_take(&block->room, block->all * s->hidden * elem, "normalised rows", &block->h));
     block->part = block->h;
     if (block->ways > 1)
-        TRY(room(block->dev, block->rows * s->hidden, elem, "this rank's rows", &block->bytes, &block->part));
-    TRY(room(block->dev, block->all * s->hidden, elem, "their gradient", &block->bytes, &block->d_h));
-    TRY(room(block->dev, block->tile * s->ffn, elem, "the MLP's activations", &block->bytes, &block->act));
+        TRY(dev_room_take(&block->room, block->rows * s->hidden * elem, "this rank's rows", &block->part));
+    TRY(dev_room_take(&block->room, block->all * s->hidden * elem, "their gradient", &block->d_h));
+    TRY(dev_room_take(&block->room, block->tile * s->ffn * elem, "the MLP's activations", &block->act));
     if (block->tiled) {
-        TRY(room(block->dev, block->tile * s->ffn, elem, "the MLP's gate", &block->bytes, &block->gate));
-        TRY(room(block->dev, block->tile * s->ffn, elem, "the MLP's up", &block->bytes, &block->up));
+        TRY(dev_room_take(&block->room, block->tile * s->ffn * elem, "the MLP's gate", &block->gate));
+        TRY(dev_room_take(&block->room, block->tile * s->ffn * elem, "the MLP's up", &block->up));
     }
-    TRY(room(block->dev, block->rows, 4, "statistics of norms", &block->bytes, &block->rstd));
-    return room(block->dev, (int64_t)block->scratch_bytes, 1, "workspace of a block", &block->bytes, &block->scratch);
+    TRY(dev_room_take(&block->room, block->rows * 4, "statistics of norms", &block->rstd));
+    return dev_room_take(&block->room, (int64_t)block->scratch_bytes, "workspace of a block", &block->scratch);
 }
 
 enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
@@ -196,7 +185,7 @@ enum status block_create(const struct block_shape *shape, const struct block_par
     block->all = rows * ways;
     block->tiled = mlp_rows > 0;
     block->tile = block->tiled && mlp_rows < block->all ? mlp_rows : block->all;
-    block->dev = dev;
+    block->room.dev = dev;
     enum status status = scratch_alloc(block);
     if (status != STATUS_OK) {
         block_destroy(block);
@@ -210,15 +199,7 @@ void block_destroy(struct block *block)
 {
     if (block == NULL)
         return;
-    if (block->part != block->h)
-        dev_free(block->dev, block->part);
-    dev_free(block->dev, block->h);
-    dev_free(block->dev, block->d_h);
-    dev_free(block->dev, block->act);
-    dev_free(block->dev, block->gate);
-    dev_free(block->dev, block->up);
-    dev_free(block->dev, block->rstd);
-    dev_free(block->dev, block->scratch);
+    dev_room_free(&block->room);
     free(block);
 }
 
@@ -226,26 +207,26 @@ static enum status kept_alloc(const struct block *block, struct block_kept *kept
 {
     const struct block_shape *s = &block->shape;
     int64_t rows = block->rows, all = block->all, elem = dtype_bytes(s->dtype);
-    TRY(room(kept->dev, rows * s->hidden, elem, "rows between attention and MLP", &kept->bytes, &kept->x2));
-    TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd));
-    TRY(room(kept->dev, rows, 4, "statistics of norms", &kept->bytes, &kept->rstd2));
+    TRY(dev_room_take(&kept->room, rows * s->hidden * elem, "rows between attention and MLP", &kept->x2));
+    TRY(dev_room_take(&kept->room, rows * 4, "statistics of norms", &kept->rstd));
+    TRY(dev_room_take(&kept->room, rows * 4, "statistics of norms", &kept->rstd2));
     if (!block->tiled) {
-        TRY(room(kept->dev, all * s->ffn, elem, "the MLP's gate", &kept->bytes, &kept->gate));
-        TRY(room(kept->dev, all * s->ffn, elem, "the MLP's up", &kept->bytes, &kept->up));
+        TRY(dev_room_take(&kept->room, all * s->ffn * elem, "the MLP's gate", &kept->gate));
+        TRY(dev_room_take(&kept->room, all * s->ffn * elem, "the MLP's up", &kept->up));
     }
     if (!s->qk_norm)
         return STATUS_OK;
-    TRY(room(kept->dev, all * s->heads * s->head_dim, elem, "q before its norm", &kept->bytes, &kept->q));
-    TRY(room(kept->dev, all * s->kv_heads * s->head_dim, elem, "k before its norm", &kept->bytes, &kept->k));
-    TRY(room(kept->dev, all * s->heads, 4, "statistics of norms", &kept->bytes, &kept->q_rstd));
-    return room(kept->dev, all * s->kv_heads, 4, "statistics of norms", &kept->bytes, &kept->k_rstd);
+    TRY(dev_room_take(&kept->room, all * s->heads * s->head_dim * elem, "q before its norm", &kept->q));
+    TRY(dev_room_take(&kept->room, all * s->kv_heads * s->head_dim * elem, "k before its norm", &kept->k));
+    TRY(dev_room_take(&kept->room, all * s->heads * 4, "statistics of norms", &kept->q_rstd));
+    return dev_room_take(&kept->room, all * s->kv_heads * 4, "statistics of norms", &kept->k_rstd);
 }
 
 enum status block_keep(struct block *block, struct block_kept **out)
 {
     struct block_kept *kept = NULL;
     TRY(mem_alloc(sizeof *kept, "what a block keeps", (void **)&kept));
-    kept->dev = block->dev;
+    kept->room.dev = block->room.dev;
     enum status status = kept_alloc(block, kept);
     if (status != STATUS_OK) {
         block_kept_destroy(kept);
@@ -259,21 +240,18 @@ void block_kept_destroy(struct block_kept *kept)
 {
     if (kept == NULL)
         return;
-    void *all[] = {kept->x2, kept->rstd, kept->rstd2,  kept->gate,  kept->up,
-                   kept->q,  kept->k,    kept->q_rstd, kept->k_rstd};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        dev_free(kept->dev, all[i]);
+    dev_room_free(&kept->room);
     free(kept);
 }
 
 int64_t block_bytes(const struct block *block)
 {
-    return block->bytes;
+    return block->room.bytes;
 }
 
 int64_t block_kept_bytes(const struct block_kept *kept)
 {
-    return kept->bytes;
+    return kept->room.bytes;
 }
 
 /* ---- rows of other ranks: a sequence at a time, so that each is in order ---- */
@@ -338,21 +316,21 @@ static enum status project(const struct block *block, int64_t rows, const void *
 {
     struct gemm_shape shape = {
         .m = rows, .n = out, .k = in, .dtype = block->shape.dtype, .trans_b = true, .narrow = true};
-    return gemm_run(dev_kind_of(block->dev), &shape, x, weight, y, block->scratch, queue);
+    return gemm_run(dev_kind_of(block->room.dev), &shape, x, weight, y, block->scratch, queue);
 }
 
 static enum status to_rows(const struct block *block, int64_t rows, const void *dy, const void *weight, int64_t out,
                            int64_t in, bool add, void *dx, struct dev_queue *queue)
 {
     struct gemm_shape shape = {.m = rows, .n = in, .k = out, .dtype = block->shape.dtype, .add = add, .narrow = true};
-    return gemm_run(dev_kind_of(block->dev), &shape, dy, weight, dx, block->scratch, queue);
+    return gemm_run(dev_kind_of(block->room.dev), &shape, dy, weight, dx, block->scratch, queue);
 }
 
 static enum status to_weight(const struct block *block, int64_t rows, const void *dy, const void *x, int64_t out,
                              int64_t in, float *dw, struct dev_queue *queue)
 {
     struct gemm_shape shape = {.m = out, .n = in, .k = rows, .dtype = block->shape.dtype, .trans_a = true, .add = true};
-    return gemm_run(dev_kind_of(block->dev), &shape, dy, x, dw, block->scratch, queue);
+    return gemm_run(dev_kind_of(block->room.dev), &shape, dy, x, dw, block->scratch, queue);
 }
 
 /* The same of weights whose columns are cut: y [rows][out], summed over ranks. */

@@ -60,6 +60,7 @@ enum status exec_create(const struct problem *problem, const struct plan *plan, 
         exec->plan = *plan;
         exec->group = group;
         exec->dev = dev;
+        exec->room.dev = dev;
         status = prepare(exec);
     }
     TRY_OUT(comm_agree(group, status, doing));
@@ -94,7 +95,7 @@ struct exec_middle exec_middle(const struct exec *exec)
 
 int64_t exec_bytes(const struct exec *exec)
 {
-    return exec->bytes;
+    return exec->room.bytes + exec->exchange_bytes + (exec->ring != NULL ? ring_bytes(exec->ring) : 0);
 }
 
 static enum status run(struct exec *exec, bool backward, unsigned parts, struct dev_queue *queue)

@@ -10,25 +10,11 @@
 static enum status side_alloc(struct exec *exec, int64_t bytes, const char *what, void *out)
 {
     void *memory = NULL;
-    if (exec->exchange != NULL)
-        TRY(exec->exchange->alloc(exec->exchange_state, (size_t)bytes, what, &memory));
-    else
-        TRY(dev_alloc(exec->dev, (size_t)bytes, what, &memory));
-    exec->owned[exec->nowned].memory = memory;
-    exec->owned[exec->nowned++].of_exchange = exec->exchange != NULL;
-    exec->bytes += bytes;
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
-}
-
-/* Memory that only this rank's kernel sees. */
-static enum status own_alloc(struct exec *exec, int64_t bytes, const char *what, void *out)
-{
-    void *memory = NULL;
-    TRY(dev_alloc(exec->dev, (size_t)bytes, what, &memory));
-    exec->owned[exec->nowned].memory = memory;
-    exec->owned[exec->nowned++].of_exchange = false;
-    exec->bytes += bytes;
+    if (exec->exchange == NULL)
+        return dev_room_take(&exec->room, bytes, what, out);
+    TRY(exec->exchange->alloc(exec->exchange_state, (size_t)bytes, what, &memory));
+    exec->side[exec->nside++] = memory;
+    exec->exchange_bytes += bytes;
     memcpy(out, &memory, sizeof memory);
     return STATUS_OK;
 }
@@ -92,11 +78,11 @@ static enum status kernel_memory_alloc(struct exec *exec)
 {
     int64_t tokens = exec->problem.batch * exec->tokens;
     size_t workspace = 0;
-    TRY(own_alloc(exec, tokens * exec->heads * (int64_t)sizeof(float), "softmax statistics", &exec->lse));
+    TRY(dev_room_take(&exec->room, tokens * exec->heads * (int64_t)sizeof(float), "softmax statistics", &exec->lse));
     if (exec->shared && has_backward(exec)) {
         int64_t row = tokens * exec->kv_heads * (int64_t)sizeof(float);
-        TRY(own_alloc(exec, row * exec->dim, "dk in fp32", &exec->dk_sum));
-        TRY(own_alloc(exec, row * exec->dim_v, "dv in fp32", &exec->dv_sum));
+        TRY(dev_room_take(&exec->room, row * exec->dim, "dk in fp32", &exec->dk_sum));
+        TRY(dev_room_take(&exec->room, row * exec->dim_v, "dv in fp32", &exec->dv_sum));
     }
     if (exec->places > 1)
         return STATUS_OK; /* the ring has its own */
@@ -109,7 +95,7 @@ static enum status kernel_memory_alloc(struct exec *exec)
         }
     }
     exec->workspace_bytes = (int64_t)workspace;
-    return own_alloc(exec, exec->workspace_bytes, "attention workspace", &exec->workspace);
+    return dev_room_take(&exec->room, exec->workspace_bytes, "attention workspace", &exec->workspace);
 }
 
 static void shape_fill(const struct exec *exec, const struct exec_chunk *heads, struct attention_shape *shape)
@@ -179,7 +165,7 @@ static enum status exchange_open(struct exec *exec)
         return STATUS_OK;
     TRY(exchange->create(&shape, exec->head_group, &exec->exchange_state));
     exec->exchange = exchange;
-    exec->bytes += exchange->staging_bytes(exec->exchange_state);
+    exec->exchange_bytes += exchange->staging_bytes(exec->exchange_state);
     return STATUS_OK;
 }
 
@@ -242,7 +228,6 @@ static enum status ring_open(struct exec *exec)
     if (exec->places == 1)
         return STATUS_OK;
     TRY(ring_create(&shape, exec->ring_group, exec->dev, &exec->ring));
-    exec->bytes += ring_bytes(exec->ring);
     exec->workspace_bytes = ring_workspace_bytes(exec->ring);
     return STATUS_OK;
 }
@@ -263,12 +248,9 @@ static void destroy(struct exec *exec)
     dev_queue_destroy(exec->beside);
     for (int i = 0; i < 2; i++)
         dev_event_destroy(exec->arrived[i]);
-    for (int i = exec->nowned - 1; i >= 0; i--) {
-        if (exec->owned[i].of_exchange)
-            exec->exchange->free(exec->exchange_state, exec->owned[i].memory);
-        else
-            dev_free(exec->dev, exec->owned[i].memory);
-    }
+    while (exec->nside > 0)
+        exec->exchange->free(exec->exchange_state, exec->side[--exec->nside]);
+    dev_room_free(&exec->room);
     if (exec->steps != NULL)
         for (int c = 0; c < exec->plan.chunks; c++)
             for (int m = 0; m < EXEC_MARKS; m++)

@@ -22,7 +22,7 @@
 #include "sp/exec_chunk.h"
 #include "sp/ring.h"
 
-enum { EXEC_OWNED = 24 };
+enum { EXEC_SIDE = 16 /* 8 tensors by sequence, 8 by heads */ };
 enum { EXEC_IN = 1, EXEC_ATTENTION = 2, EXEC_OUT = 4, EXEC_ALL = 7 }; /* parts of a run */
 
 enum exec_mark {
@@ -66,9 +66,9 @@ struct exec {
     int head_ranks, head_rank, places, place;
     struct comm *head_group, *ring_group; /* of the ranks that share the place, and of those with the same heads */
     bool groups_owned;                    /* both; else one is `group` and the other is not there */
-    int heads, kv_heads; /* local */
-    int head_first, kv_first; /* of all */
-    int64_t tokens;      /* of a row on the head side */
+    int heads, kv_heads;                  /* local */
+    int head_first, kv_first;             /* of all */
+    int64_t tokens;                       /* of a row on the head side */
     int dim, dim_v;
     int elem_bytes;
     const struct attention *attention;
@@ -92,12 +92,10 @@ struct exec {
     unsigned ran;                    /* parts of the last run */
     bool has_forward;                /* lse and o are there */
     struct exec_times times;
-    struct {
-        void *memory;
-        bool of_exchange;
-    } owned[EXEC_OWNED];
-    int nowned;
-    int64_t bytes;
+    struct dev_room room;
+    void *side[EXEC_SIDE]; /* the exchange's memory */
+    int nside;
+    int64_t exchange_bytes; /* of it and of its staging */
 };
 
 enum status exec_step_in(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);

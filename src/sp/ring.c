@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAIN_US = 60 * 1000 * 1000, OWNED = 16 };
+enum { DRAIN_US = 60 * 1000 * 1000 };
 
 enum mark { COMPUTE_BEGINS, COMPUTE_ENDS, KV_BEGINS, KV_ENDS, DKV_BEGINS, DKV_ENDS, MARKS };
 
@@ -29,6 +29,7 @@ struct ring {
     struct ring_shape shape;
     struct comm *comm;
     struct dev *dev;
+    struct dev_room room;
     int64_t local;            /* tokens of a row here */
     int64_t k_elems, v_elems; /* of all keys of a rank, all rows */
     int elem_bytes;
@@ -46,22 +47,9 @@ struct ring {
     void *workspace;
     int64_t workspace_bytes;
     bool ran, ran_backward;
-    void *owned[OWNED];
-    int nowned;
-    int64_t bytes;
 };
 
 /* ---- life ---- */
-
-static enum status own_alloc(struct ring *ring, int64_t bytes, const char *what, void *out)
-{
-    void *memory = NULL;
-    TRY(dev_alloc(ring->dev, (size_t)bytes, what, &memory));
-    ring->owned[ring->nowned++] = memory;
-    ring->bytes += bytes;
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
-}
 
 static enum status step_make(struct ring *ring, int index)
 {
@@ -100,18 +88,19 @@ static enum status buffers_alloc(struct ring *ring)
     int64_t batch = ring->shape.batch, row = ring->local * heads->heads, kv = ring->k_elems + ring->v_elems;
     int64_t wide = ring->shape.backward && heads->head_dim > heads->head_dim_v ? heads->head_dim : heads->head_dim_v;
     for (int i = 0; i < 2 && i < ring->shape.row.ranks - 1; i++)
-        TRY(own_alloc(ring, kv * ring->elem_bytes, "keys and values of a ring", &ring->kv[i]));
-    TRY(own_alloc(ring, row * wide * ring->elem_bytes, "a step's part of a row", &ring->part));
-    TRY(own_alloc(ring, row * fp32, "a step's softmax statistics", &ring->lse_part));
-    TRY(own_alloc(ring, batch * row * wide * fp32, "sums of a ring", &ring->sum));
+        TRY(dev_room_take(&ring->room, kv * ring->elem_bytes, "keys and values of a ring", &ring->kv[i]));
+    TRY(dev_room_take(&ring->room, row * wide * ring->elem_bytes, "a step's part of a row", &ring->part));
+    TRY(dev_room_take(&ring->room, row * fp32, "a step's softmax statistics", &ring->lse_part));
+    TRY(dev_room_take(&ring->room, batch * row * wide * fp32, "sums of a ring", &ring->sum));
     if (ring->shape.backward) {
         if (ring->shape.row.causal)
-            TRY(own_alloc(ring, batch * row / 2 * fp32, "softmax statistics of half the queries", &ring->lse_high));
+            TRY(dev_room_take(&ring->room, batch * row / 2 * fp32, "softmax statistics of half the queries",
+                              &ring->lse_high));
         for (int i = 0; i < 2; i++)
-            TRY(own_alloc(ring, kv * fp32, "dk and dv of a step", &ring->dkv[i]));
-        TRY(own_alloc(ring, kv * fp32, "dk and dv of a ring", &ring->dkv_in));
+            TRY(dev_room_take(&ring->room, kv * fp32, "dk and dv of a step", &ring->dkv[i]));
+        TRY(dev_room_take(&ring->room, kv * fp32, "dk and dv of a ring", &ring->dkv_in));
     }
-    return own_alloc(ring, ring->workspace_bytes, "attention workspace", &ring->workspace);
+    return dev_room_take(&ring->room, ring->workspace_bytes, "attention workspace", &ring->workspace);
 }
 
 static enum status prepare(struct ring *ring)
@@ -141,6 +130,7 @@ enum status ring_create(const struct ring_shape *shape, struct comm *comm, struc
     ring->shape = *shape;
     ring->comm = comm;
     ring->dev = dev;
+    ring->room.dev = dev;
     enum status status = prepare(ring);
     if (status != STATUS_OK) {
         ring_destroy(ring);
@@ -162,15 +152,14 @@ void ring_destroy(struct ring *ring)
             dev_event_destroy(ring->steps[s].mark[m]);
         dev_event_destroy(ring->steps[s].done);
     }
-    for (int i = ring->nowned - 1; i >= 0; i--)
-        dev_free(ring->dev, ring->owned[i]);
+    dev_room_free(&ring->room);
     free(ring->steps);
     free(ring);
 }
 
 int64_t ring_bytes(const struct ring *ring)
 {
-    return ring->bytes;
+    return ring->room.bytes;
 }
 
 int64_t ring_workspace_bytes(const struct ring *ring)

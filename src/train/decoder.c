@@ -26,8 +26,8 @@ struct decoder {
     float *inv_freq; /* [head_dim / 2] */
     bool timed;
     double exposed_us;
-    struct stash *stash; /* x_0 to x_L, of the largest problem so far: locking its memory takes long */
-    int64_t bytes;       /* of what depends on the problem, execs beside */
+    struct stash *stash;  /* x_0 to x_L, of the largest problem so far: locking its memory takes long */
+    struct dev_room room; /* of what depends on the problem, execs beside */
     /* All below depend on the problem. */
     struct problem problem;
     bool bound;
@@ -94,6 +94,7 @@ enum status decoder_create(const struct layout *layout, struct params *params, c
     decoder->plan = *plan;
     decoder->groups = groups;
     decoder->dev = dev;
+    decoder->room.dev = dev;
     decoder->elem_bytes = dtype_bytes(layout->block.dtype);
     enum status status = groups_agree(groups, rope_fill(decoder), "prepare a decoder");
     if (status != STATUS_OK) {
@@ -106,13 +107,7 @@ enum status decoder_create(const struct layout *layout, struct params *params, c
 
 static void unbind(struct decoder *decoder)
 {
-    void *memory[] = {decoder->h,      decoder->dx,  decoder->rstd,   decoder->logits,    decoder->losses,
-                      decoder->sum,    decoder->ids, decoder->labels, decoder->positions, decoder->all_positions,
-                      decoder->scratch};
-    if (decoder->narrow != decoder->logits)
-        dev_free(decoder->dev, decoder->narrow);
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        dev_free(decoder->dev, memory[i]);
+    dev_room_free(&decoder->room);
     for (int s = 0; s < decoder->sets; s++) {
         if (decoder->exec != NULL)
             exec_destroy(decoder->exec[s]);
@@ -122,7 +117,7 @@ static void unbind(struct decoder *decoder)
     block_destroy(decoder->block);
     free(decoder->exec);
     free(decoder->kept);
-    memset((char *)decoder + offsetof(struct decoder, bytes), 0, sizeof *decoder - offsetof(struct decoder, bytes));
+    memset((char *)decoder + offsetof(struct decoder, problem), 0, sizeof *decoder - offsetof(struct decoder, problem));
 }
 
 void decoder_destroy(struct decoder *decoder)
@@ -133,15 +128,6 @@ void decoder_destroy(struct decoder *decoder)
     stash_destroy(decoder->stash);
     dev_free(decoder->dev, decoder->inv_freq);
     free(decoder);
-}
-
-static enum status room(struct decoder *decoder, int64_t elems, int64_t elem_bytes, const char *what, void *out)
-{
-    void *memory = NULL;
-    TRY(dev_alloc(decoder->dev, (size_t)(elems * elem_bytes), what, &memory));
-    decoder->bytes += elems * elem_bytes;
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
 }
 
 static size_t most(size_t a, size_t b)
@@ -196,20 +182,20 @@ static enum status rows_alloc(struct decoder *d)
     const struct model *m = &d->layout->model;
     int64_t wide = m->hidden * d->elem_bytes;
     TRY(rows_fit(d, (size_t)(d->rows * wide)));
-    TRY(room(d, d->rows, wide, "normalised rows", &d->h));
-    TRY(room(d, d->rows, wide, "gradients of activations", &d->dx));
-    TRY(room(d, d->rows, 4, "statistics of the norm", &d->rstd));
-    TRY(room(d, d->rows, 4, "losses", &d->losses));
-    TRY(room(d, 1, 8, "the loss", &d->sum));
-    TRY(room(d, d->rows, 4, "ids", &d->ids));
-    TRY(room(d, d->rows, 4, "labels", &d->labels));
-    TRY(room(d, d->rows, 4, "positions", &d->positions));
-    TRY(room(d, d->rows * plan_ways(&d->plan), 4, "positions", &d->all_positions));
-    TRY(room(d, d->tile * m->vocab, 4, "logits", &d->logits));
+    TRY(dev_room_take(&d->room, d->rows * wide, "normalised rows", &d->h));
+    TRY(dev_room_take(&d->room, d->rows * wide, "gradients of activations", &d->dx));
+    TRY(dev_room_take(&d->room, d->rows * 4, "statistics of the norm", &d->rstd));
+    TRY(dev_room_take(&d->room, d->rows * 4, "losses", &d->losses));
+    TRY(dev_room_take(&d->room, 8, "the loss", &d->sum));
+    TRY(dev_room_take(&d->room, d->rows * 4, "ids", &d->ids));
+    TRY(dev_room_take(&d->room, d->rows * 4, "labels", &d->labels));
+    TRY(dev_room_take(&d->room, d->rows * 4, "positions", &d->positions));
+    TRY(dev_room_take(&d->room, d->rows * plan_ways(&d->plan) * 4, "positions", &d->all_positions));
+    TRY(dev_room_take(&d->room, d->tile * m->vocab * 4, "logits", &d->logits));
     d->narrow = d->logits;
     if (d->layout->block.dtype != DTYPE_FP32)
-        TRY(room(d, d->tile * m->vocab, d->elem_bytes, "gradients of logits", &d->narrow));
-    return room(d, (int64_t)scratch_bytes(d), 1, "workspace of the head", &d->scratch);
+        TRY(dev_room_take(&d->room, d->tile * m->vocab * d->elem_bytes, "gradients of logits", &d->narrow));
+    return dev_room_take(&d->room, (int64_t)scratch_bytes(d), "workspace of the head", &d->scratch);
 }
 
 /* Rows of logits at a time: all, or tiles of equal size but the last. */
@@ -265,7 +251,7 @@ double decoder_exposed_us(struct decoder *decoder)
 
 int64_t decoder_bytes(const struct decoder *decoder)
 {
-    int64_t bytes = decoder->bytes + (decoder->block != NULL ? block_bytes(decoder->block) : 0) +
+    int64_t bytes = decoder->room.bytes + (decoder->block != NULL ? block_bytes(decoder->block) : 0) +
                     (decoder->stash != NULL ? stash_bytes(decoder->stash) : 0);
     for (int s = 0; decoder->bound && s < decoder->sets; s++)
         bytes += exec_bytes(decoder->exec[s]) + block_kept_bytes(decoder->kept[s]);

@@ -77,8 +77,7 @@ struct params {
     struct dev *dev;
     enum dtype dtype;
     int elem_bytes;
-    bool counts; /* rooms are added up, not taken */
-    int64_t bytes, host_bytes;
+    struct dev_room room, host;
     bool offload;               /* optimizer states */
     struct stream *stream;      /* their way through the device */
     struct unit *unit;          /* [layout->units] */
@@ -93,37 +92,10 @@ struct params {
 
 /* ---- life ---- */
 
-static enum status room(struct params *params, int64_t bytes, const char *what, void *out)
+/* Where optimizer states are. */
+static struct dev_room *state_room(struct params *params)
 {
-    void *memory = NULL;
-    params->bytes += bytes;
-    if (params->counts)
-        return STATUS_OK;
-    TRY(dev_alloc(params->dev, (size_t)bytes, what, &memory));
-    memcpy(out, &memory, sizeof memory);
-    return STATUS_OK;
-}
-
-/* Of optimizer states. */
-static enum status state_room(struct params *params, int64_t bytes, const char *what, float **out)
-{
-    void *memory = NULL;
-    if (!params->offload)
-        return room(params, bytes, what, out);
-    params->host_bytes += bytes;
-    if (params->counts)
-        return STATUS_OK;
-    TRY(dev_alloc_host(params->dev, (size_t)bytes, what, &memory));
-    *out = memory;
-    return STATUS_OK;
-}
-
-static void state_free(struct params *params, float *memory)
-{
-    if (params->offload)
-        dev_free_host(params->dev, memory);
-    else
-        dev_free(params->dev, memory);
+    return params->offload ? &params->host : &params->room;
 }
 
 static int64_t most(int64_t a, int64_t b)
@@ -152,31 +124,31 @@ static enum status unit_alloc(struct params *params, int index)
     int64_t per = unit->per * (int64_t)sizeof(float);
     bool narrow = params->dtype != DTYPE_FP32;
     if (params->stage < 3)
-        TRY(room(params, unit->padded * params->elem_bytes, "weights", &unit->weights));
+        TRY(dev_room_take(&params->room, unit->padded * params->elem_bytes, "weights", &unit->weights));
     if (params->stage < 2)
-        TRY(room(params, unit->padded * (int64_t)sizeof(float), "gradients", &unit->grads));
+        TRY(dev_room_take(&params->room, unit->padded * (int64_t)sizeof(float), "gradients", &unit->grads));
     if (params->stage == 0 && !narrow)
         unit->master = unit->weights; /* one and the same */
     else if (narrow)
-        TRY(state_room(params, per, "fp32 weights", &unit->master));
+        TRY(dev_room_take(state_room(params), per, "fp32 weights", &unit->master));
     else
-        TRY(room(params, per, "fp32 weights", &unit->master)); /* they are gathered */
+        TRY(dev_room_take(&params->room, per, "fp32 weights", &unit->master)); /* they are gathered */
     if (params->stage > 0 && narrow)
-        TRY(room(params, unit->per * params->elem_bytes, "this rank's weights", &unit->narrow));
+        TRY(dev_room_take(&params->room, unit->per * params->elem_bytes, "this rank's weights", &unit->narrow));
     if (params->stage == 0)
         unit->sums = unit->grads;
     else
-        TRY(room(params, per, "summed gradients", &unit->sums));
-    TRY(state_room(params, per, "optimizer state", &unit->m));
-    return state_room(params, per, "optimizer state", &unit->v);
+        TRY(dev_room_take(&params->room, per, "summed gradients", &unit->sums));
+    TRY(dev_room_take(state_room(params), per, "optimizer state", &unit->m));
+    return dev_room_take(state_room(params), per, "optimizer state", &unit->v);
 }
 
 static enum status slot_alloc(struct params *params, struct slot *slot, int64_t elems, int elem_bytes, const char *what)
 {
     slot->params = params;
     slot->unit = -1;
-    TRY(room(params, elems * elem_bytes, what, &slot->memory));
-    return params->counts ? STATUS_OK : dev_event_create(params->dev, &slot->done);
+    TRY(dev_room_take(&params->room, elems * elem_bytes, what, &slot->memory));
+    return params->room.counts ? STATUS_OK : dev_event_create(params->dev, &slot->done);
 }
 
 static int grad_slots(const struct params *params)
@@ -241,11 +213,11 @@ static enum status scratch_alloc(struct params *params)
         bytes = bytes > all ? bytes : all;
     }
     bytes = bytes > norm ? bytes : norm;
-    TRY(room(params, (int64_t)bytes, "workspace of sums", &params->scratch));
-    TRY(room(params, per * (int64_t)sizeof(float), "a summed part", &params->sum));
+    TRY(dev_room_take(&params->room, (int64_t)bytes, "workspace of sums", &params->scratch));
+    TRY(dev_room_take(&params->room, per * (int64_t)sizeof(float), "a summed part", &params->sum));
     int ranks = norm_group(params) != NULL ? comm_size(norm_group(params)) : 1;
-    return room(params, (int64_t)sizeof(double) * (params->layout->units + 1 + ranks), "sums of squares",
-                &params->squares);
+    return dev_room_take(&params->room, (int64_t)sizeof(double) * (params->layout->units + 1 + ranks),
+                         "sums of squares", &params->squares);
 }
 
 static enum status stream_open(struct params *params)
@@ -254,8 +226,8 @@ static enum status stream_open(struct params *params)
     bool masters = params->dtype != DTYPE_FP32;
     if (!params->offload)
         return STATUS_OK;
-    params->bytes += stream_need_bytes(piece, masters);
-    return params->counts ? STATUS_OK : stream_create(piece, masters, params->dev, &params->stream);
+    params->room.bytes += stream_need_bytes(piece, masters);
+    return params->room.counts ? STATUS_OK : stream_create(piece, masters, params->dev, &params->stream);
 }
 
 static enum status alloc_all(struct params *params)
@@ -272,11 +244,11 @@ static enum status check_fit(const struct params *params)
 {
     int64_t free_bytes, total_bytes;
     bool cpu = dev_kind_of(params->dev) == DEV_CPU; /* both are one memory */
-    int64_t bytes = params->bytes + (cpu ? params->host_bytes : 0);
+    int64_t bytes = params->room.bytes + (cpu ? params->host.bytes : 0);
     char need[UNITS_BUF], have[UNITS_BUF];
     TRY(dev_memory(params->dev, &free_bytes, &total_bytes));
     if (bytes <= free_bytes)
-        return mem_enough((size_t)params->host_bytes, "offloaded optimizer state");
+        return mem_enough((size_t)params->host.bytes, "offloaded optimizer state");
     return HINT(FAIL(STATUS_NOMEM, "weights, gradients and optimizer state need %s on this rank, %s are free",
                      units_format_bytes((double)bytes, need), units_format_bytes((double)free_bytes, have)),
                 "--zero 3,%s more ranks, or a smaller model", cpu || params->offload ? "" : " --offload optimizer,");
@@ -295,11 +267,11 @@ static enum status build(struct params *params)
         unit->padded = (elems + step - 1) / step * step;
         unit->per = unit->padded / parts;
     }
-    params->counts = true;
+    params->room.counts = params->host.counts = true;
     TRY(alloc_all(params));
     TRY(check_fit(params));
-    params->counts = false;
-    params->bytes = params->host_bytes = 0;
+    params->room.counts = params->host.counts = false;
+    params->room.bytes = params->host.bytes = 0;
     TRY(alloc_all(params));
     TRY(dev_event_create(params->dev, &params->carrier.reached));
     if (!params->beside)
@@ -352,7 +324,8 @@ enum status params_create(const struct layout *layout, int zero_stage, bool offl
     params->stage = zero_stage;
     params->offload = offload;
     params->groups = groups;
-    params->dev = dev;
+    params->dev = params->room.dev = params->host.dev = dev;
+    params->host.host = true;
     params->dtype = layout->block.dtype;
     params->elem_bytes = dtype_bytes(params->dtype);
     params->beside = beside && zero_stage >= 2 && comm_size(groups->shard) > 1;
@@ -387,29 +360,12 @@ void params_destroy(struct params *params)
     /* First: on the CPU it finishes what is on it; a GPU does so before it frees. */
     dev_queue_destroy(params->carrier.beside);
     stream_destroy(params->stream);
-    for (int u = 0; params->unit != NULL && u < params->layout->units; u++) {
-        struct unit *unit = &params->unit[u];
-        if (params->dtype != DTYPE_FP32)
-            state_free(params, unit->master);
-        else if (unit->master != unit->weights)
-            dev_free(params->dev, unit->master);
-        if (unit->sums != unit->grads)
-            dev_free(params->dev, unit->sums);
-        dev_free(params->dev, unit->weights);
-        dev_free(params->dev, unit->narrow);
-        dev_free(params->dev, unit->grads);
-        state_free(params, unit->m);
-        state_free(params, unit->v);
-    }
     struct slot *slots[] = {&params->weights[0], &params->weights[1], &params->first,       &params->last,
                             &params->grads[0],   &params->grads[1],   &params->grads_first, &params->grads_last};
-    for (size_t s = 0; s < sizeof slots / sizeof *slots; s++) {
-        dev_free(params->dev, slots[s]->memory);
+    for (size_t s = 0; s < sizeof slots / sizeof *slots; s++)
         dev_event_destroy(slots[s]->done);
-    }
-    dev_free(params->dev, params->sum);
-    dev_free(params->dev, params->scratch);
-    dev_free(params->dev, params->squares);
+    dev_room_free(&params->room);
+    dev_room_free(&params->host);
     carrier_close(&params->carrier);
     comm_close(params->links.copies);
     free(params->unit);
@@ -418,12 +374,12 @@ void params_destroy(struct params *params)
 
 int64_t params_bytes(const struct params *params)
 {
-    return params->bytes;
+    return params->room.bytes;
 }
 
 int64_t params_host_bytes(const struct params *params)
 {
-    return params->host_bytes;
+    return params->host.bytes;
 }
 
 struct params_shard params_shard(const struct params *params, int index)

@@ -22,6 +22,7 @@ struct slot {
 
 struct stash {
     struct dev *dev;
+    struct dev_room room, away; /* x and host */
     int layers;
     size_t bytes;
     bool offloaded;
@@ -38,7 +39,7 @@ static enum status offload_open(struct stash *stash)
     int away = stash->layers - 1;
     TRY(mem_alloc((size_t)(away + 1) * sizeof *stash->host, "offloaded activations", (void **)&stash->host));
     for (int l = 0; l < away; l++)
-        TRY(dev_alloc_host(stash->dev, stash->bytes, "offloaded activations", &stash->host[l]));
+        TRY(dev_room_take(&stash->away, (int64_t)stash->bytes, "offloaded activations", &stash->host[l]));
     for (int s = 0; s < SLOTS; s++)
         TRY(dev_event_create(stash->dev, &stash->slot[s].moved));
     TRY(dev_event_create(stash->dev, &stash->ready));
@@ -49,7 +50,7 @@ static enum status build(struct stash *stash)
 {
     TRY(mem_alloc((size_t)stash->n * sizeof *stash->x, "activations between layers", (void **)&stash->x));
     for (int i = 0; i < stash->n; i++)
-        TRY(dev_alloc(stash->dev, stash->bytes, "activations between layers", &stash->x[i]));
+        TRY(dev_room_take(&stash->room, (int64_t)stash->bytes, "activations between layers", &stash->x[i]));
     return stash->offloaded ? offload_open(stash) : STATUS_OK;
 }
 
@@ -58,6 +59,8 @@ enum status stash_create(int layers, bool offloaded, size_t bytes, struct dev *d
     struct stash *stash = NULL;
     TRY(mem_alloc(sizeof *stash, "activations", (void **)&stash));
     stash->dev = dev;
+    stash->room.dev = stash->away.dev = dev;
+    stash->away.host = true;
     stash->layers = layers;
     stash->bytes = bytes;
     stash->offloaded = offloaded;
@@ -79,10 +82,8 @@ void stash_destroy(struct stash *stash)
     dev_event_destroy(stash->ready);
     for (int s = 0; s < SLOTS; s++)
         dev_event_destroy(stash->slot[s].moved);
-    for (int i = 0; stash->x != NULL && i < stash->n; i++)
-        dev_free(stash->dev, stash->x[i]);
-    for (int l = 0; stash->host != NULL && l < stash->layers - 1; l++)
-        dev_free_host(stash->dev, stash->host[l]);
+    dev_room_free(&stash->room);
+    dev_room_free(&stash->away);
     free(stash->x);
     free(stash->host);
     free(stash);
@@ -95,12 +96,12 @@ size_t stash_x_bytes(const struct stash *stash)
 
 int64_t stash_bytes(const struct stash *stash)
 {
-    return (int64_t)stash->bytes * stash->n;
+    return stash->room.bytes;
 }
 
 int64_t stash_host_bytes(const struct stash *stash)
 {
-    return stash->offloaded ? (int64_t)stash->bytes * (stash->layers - 1) : 0;
+    return stash->away.bytes;
 }
 
 static enum status move(void *arg)

@@ -152,12 +152,43 @@ static void nothing_may_be_released(void **state)
     dev_close(NULL);
 }
 
+static void a_room_counts_and_frees_what_it_gave(void **state)
+{
+    (void)state;
+    struct dev *dev = NULL;
+    unsigned char *piece[20] = {NULL}, *none = NULL;
+    CHECK_OK(dev_open(DEV_CPU, 0, &dev));
+    for (int host = 0; host < 2; host++) {
+        struct dev_room room = {.dev = dev, .host = host == 1};
+        for (int again = 0; again < 2; again++) {
+            for (int i = 0; i < 20; i++) {
+                CHECK_OK(dev_room_take(&room, 100 * i, "a piece", &piece[i]));
+                memset(piece[i], i, (size_t)(100 * i));
+            }
+            assert_int_equal(piece[19][1899], 19);
+            assert_int_equal(room.bytes, 19000);
+            CHECK_FAILS(STATUS_NOMEM, "huge thing", dev_room_take(&room, INT64_MAX / 2, "huge thing", &none));
+            dev_room_free(&room);
+            assert_true(room.bytes == 0 && room.dev == dev && room.host == (host == 1));
+        }
+    }
+    struct dev_room counted = {.dev = dev, .counts = true};
+    CHECK_OK(dev_room_take(&counted, INT64_MAX / 2, "huge thing", &none));
+    assert_true(counted.bytes == INT64_MAX / 2 && none == NULL);
+    dev_room_free(&counted);
+    dev_close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_and_wrong_devices), cmocka_unit_test(memory_moves_through_a_queue),
-        cmocka_unit_test(events_measure),           cmocka_unit_test(every_kind_is_a_row),
-        cmocka_unit_test(nothing_may_be_released),  cmocka_unit_test(a_queue_beside_keeps_its_order_and_its_failures),
+        cmocka_unit_test(absent_and_wrong_devices),
+        cmocka_unit_test(memory_moves_through_a_queue),
+        cmocka_unit_test(a_room_counts_and_frees_what_it_gave),
+        cmocka_unit_test(events_measure),
+        cmocka_unit_test(every_kind_is_a_row),
+        cmocka_unit_test(nothing_may_be_released),
+        cmocka_unit_test(a_queue_beside_keeps_its_order_and_its_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
