@@ -5,23 +5,6 @@
 
 #include <stdlib.h>
 
-extern const struct method method_ulysses;
-extern const struct method method_ring;
-extern const struct method method_ulysses_ring;
-extern const struct method method_split_gather;
-
-static const struct method *const methods[] = {
-    &method_ulysses, &method_ring, &method_ulysses_ring, &method_split_gather, NULL,
-};
-
-static const struct method *method_find(enum plan_method method)
-{
-    for (int i = 0; methods[i] != NULL; i++)
-        if (methods[i]->method == method)
-            return methods[i];
-    return NULL;
-}
-
 /* What can fail on this rank alone. */
 static enum status prepare(struct exec *exec)
 {
@@ -43,10 +26,7 @@ static enum status prepare(struct exec *exec)
     exec->attention = attention_find(exec->plan.attention);
     TRY(dev_event_create(exec->dev, &exec->begins));
     TRY(dev_event_create(exec->dev, &exec->ends));
-    exec->method = method_find(exec->plan.method);
-    if (exec->method == NULL) /* plan_check knows of methods that this table has not: our mistake */
-        return FAIL(STATUS_UNSUPPORTED, "method %s has no layer in this build", plan_method_name(exec->plan.method));
-    return exec->method->prepare(exec);
+    return exec_layer_prepare(exec);
 }
 
 enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,
@@ -64,7 +44,7 @@ enum status exec_create(const struct problem *problem, const struct plan *plan, 
         status = prepare(exec);
     }
     TRY_OUT(comm_agree(group, status, doing));
-    TRY_OUT(comm_agree(group, exec->method->build(exec), doing));
+    TRY_OUT(comm_agree(group, exec_layer_build(exec), doing));
     *out = exec;
     return STATUS_OK;
 out:
@@ -76,8 +56,7 @@ void exec_destroy(struct exec *exec)
 {
     if (exec == NULL)
         return;
-    if (exec->method != NULL)
-        exec->method->destroy(exec);
+    exec_layer_destroy(exec);
     dev_event_destroy(exec->ends);
     dev_event_destroy(exec->begins);
     free(exec);
@@ -86,11 +65,6 @@ void exec_destroy(struct exec *exec)
 const struct exec_tensors *exec_tensors(const struct exec *exec)
 {
     return &exec->tensors;
-}
-
-struct exec_middle exec_middle(const struct exec *exec)
-{
-    return exec->method->middle(exec);
 }
 
 int64_t exec_bytes(const struct exec *exec)
@@ -107,7 +81,7 @@ static enum status run(struct exec *exec, bool backward, unsigned parts, struct 
     exec->ran = 0;
     exec->backward = backward;
     TRY(dev_event_record(exec->begins, queue));
-    TRY(exec->method->run(exec, parts, queue));
+    TRY(exec_run(exec, parts, queue));
     TRY(dev_mark(exec->ends, queue));
     exec->ran = parts;
     if (!backward && (parts & EXEC_ATTENTION))
@@ -145,7 +119,7 @@ const struct exec_times *exec_times(struct exec *exec)
 {
     double whole;
     exec->times = (struct exec_times){0};
-    exec->method->times(exec, &exec->times);
+    exec_run_times(exec, &exec->times);
     if (exec->sp == 1 || exec->ran == 0)
         return &exec->times;
     if (dev_event_us(exec->begins, exec->ends, &whole) == STATUS_OK)

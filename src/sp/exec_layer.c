@@ -177,8 +177,7 @@ static enum status docs_make(struct exec *exec)
     return problem_offsets(&rows, exec->tensors.seq, &exec->cu, &exec->docs);
 }
 
-/* What can fail on this rank alone. */
-static enum status prepare(struct exec *exec)
+enum status exec_layer_prepare(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
     exec->places = plan_ring(&exec->plan);
@@ -233,7 +232,7 @@ static enum status ring_open(struct exec *exec)
 }
 
 /* The exchange and its memory are made by all ranks together: see exchange->alloc. */
-static enum status build(struct exec *exec)
+enum status exec_layer_build(struct exec *exec)
 {
     TRY(groups_open(exec));
     TRY(exchange_open(exec));
@@ -243,7 +242,7 @@ static enum status build(struct exec *exec)
     return ring_open(exec); /* the last: it fails on one rank alone */
 }
 
-static void destroy(struct exec *exec)
+void exec_layer_destroy(struct exec *exec)
 {
     dev_queue_destroy(exec->beside);
     for (int i = 0; i < 2; i++)
@@ -266,7 +265,7 @@ static void destroy(struct exec *exec)
     }
 }
 
-static struct exec_middle middle(const struct exec *exec)
+struct exec_middle exec_middle(const struct exec *exec)
 {
     struct exec_middle out = {
         .q = exec->q,
@@ -281,13 +280,3 @@ static struct exec_middle middle(const struct exec *exec)
     shard_get(exec->places, exec->tensors.seq, exec->places, exec->place, &out.shard);
     return out;
 }
-
-#define LAYER(method_)                                                                                                 \
-    {                                                                                                                  \
-        .method = method_, .prepare = prepare, .build = build, .destroy = destroy, .run = exec_run,                    \
-        .times = exec_run_times, .middle = middle                                                                      \
-    }
-const struct method method_ulysses = LAYER(PLAN_METHOD_ULYSSES);
-const struct method method_ring = LAYER(PLAN_METHOD_RING);
-const struct method method_ulysses_ring = LAYER(PLAN_METHOD_ULYSSES_RING);
-const struct method method_split_gather = LAYER(PLAN_METHOD_SPLIT_GATHER);

@@ -1,5 +1,5 @@
-/* sp/exec_state.h -- what an exec holds; for exec.c (life), the files of its methods, exec_step.c (a
- * chunk's parts) and exec_run.c (their order).
+/* sp/exec_state.h -- what an exec holds; for exec.c (life), exec_layer.c (its parts), exec_step.c (a chunk's
+ * parts) and exec_run.c (their order).
  *
  *   sequence side (exec_tensors)     q k v  -- exchange in -->  q k v   head side [B][S][local heads][D]
  *                                    o      <- exchange out --  o
@@ -35,18 +35,6 @@ enum exec_mark {
     EXEC_MARKS
 };
 
-/* A way of sharing a layer among the ranks of a group: one row of methods[] in exec.c. */
-struct method {
-    enum plan_method method;
-    enum status (*prepare)(struct exec *exec); /* what can fail on this rank alone; problem and plan were checked */
-    enum status (*build)(struct exec *exec);   /* collective over the group */
-    void (*destroy)(struct exec *exec);        /* also of what is half-built; not the exec itself */
-    /* Parts of the way that exec->backward says: EXEC_ALL, or one of them alone. */
-    enum status (*run)(struct exec *exec, unsigned parts, struct dev_queue *queue);
-    void (*times)(const struct exec *exec, struct exec_times *out); /* all but exposed_us */
-    struct exec_middle (*middle)(const struct exec *exec);
-};
-
 /* One chunk: its heads, its call of the kernel, its share of the softmax statistics, marks of its last run. */
 struct exec_step {
     struct exec *exec; /* back, for a queue that calls */
@@ -61,7 +49,6 @@ struct exec {
     struct plan plan;
     struct comm *group;
     struct dev *dev;
-    const struct method *method;
     int rank, sp;
     int head_ranks, head_rank, places, place;
     struct comm *head_group, *ring_group; /* of the ranks that share the place, and of those with the same heads */
@@ -98,11 +85,16 @@ struct exec {
     int64_t exchange_bytes; /* of it and of its staging */
 };
 
+enum status exec_layer_prepare(struct exec *exec); /* what can fail on this rank alone; problem and plan were checked */
+enum status exec_layer_build(struct exec *exec);   /* collective over the group */
+void exec_layer_destroy(struct exec *exec);        /* also of what is half-built; not the exec itself */
+
 enum status exec_step_in(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
 enum status exec_step_attention(struct exec *exec, bool backward, int chunk, struct dev_queue *queue);
 enum status exec_step_out(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
 
+/* Parts of the way that exec->backward says: EXEC_ALL, or one of them alone. */
 enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue);
-void exec_run_times(const struct exec *exec, struct exec_times *out);
+void exec_run_times(const struct exec *exec, struct exec_times *out); /* all but exposed_us */
 
 #endif

@@ -1,4 +1,4 @@
-/* tests/sp/test_tables.c -- every exchange, target and method that a file of src/sp defines is a row of its table. */
+/* tests/sp/test_tables.c -- every exchange and target that a file of src/sp defines is a row of its table. */
 #include "sp/sp_test.h"
 
 #include "base/table.h"
@@ -26,18 +26,11 @@ static void every_target_is_a_row(void **state)
     table_holds("src/sp", "target", "target", "src/sp/target.c", rows);
 }
 
-static void every_method_is_a_row(void **state)
-{
-    (void)state;
-    table_holds("src/sp", "method", "method", "src/sp/exec.c", -1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_exchange_is_a_row),
         cmocka_unit_test(every_target_is_a_row),
-        cmocka_unit_test(every_method_is_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
