@@ -17,25 +17,12 @@ static enum status positive(int64_t value, const char *what)
     return value >= 1 ? STATUS_OK : FAIL(STATUS_USAGE, "%s is %lld, 1 or more is expected", what, (long long)value);
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
 static enum status check_seq(const struct data_options *o, int64_t seq)
 {
-    int64_t padded = 0;
     TRY(positive(seq, "a row's length"));
     if (seq > INT32_MAX - o->pad_to)
         return FAIL(STATUS_USAGE, "a row of %lld tokens; positions are 32 bits wide", (long long)seq);
-    padded = round_up(seq, o->pad_to);
-    if (padded == seq || !o->seq_fixed)
-        return STATUS_OK;
-    enum status status =
-        FAIL(STATUS_USAGE, "a row of %lld tokens is no multiple of %lld", (long long)seq, (long long)o->pad_to);
-    if (padded == o->pad_to)
-        return HINT(status, "%lld would be", (long long)padded);
-    return HINT(status, "%lld and %lld would be", (long long)(padded - o->pad_to), (long long)padded);
+    return STATUS_OK;
 }
 
 static enum status check_options(const struct data_options *o)
@@ -156,11 +143,6 @@ int64_t data_steps(const struct data *data)
     return data->steps;
 }
 
-int64_t data_tokens(const struct data *data)
-{
-    return data->tokens;
-}
-
 int64_t data_seq(const struct data *data, int64_t step)
 {
     uint64_t draw = rng_hash(rng_hash(data->o.seed, STREAM_SEQ), (uint64_t)step);
@@ -169,7 +151,8 @@ int64_t data_seq(const struct data *data, int64_t step)
 
 int64_t data_padded(const struct data *data, int64_t step)
 {
-    return round_up(data_seq(data, step), data->o.pad_to);
+    int64_t seq = data_seq(data, step), to = data->o.pad_to;
+    return (seq + to - 1) / to * to;
 }
 
 int64_t data_first(const struct data *data, int64_t step, int micro, int group, int row)

@@ -58,12 +58,11 @@ struct data_options {
     int64_t vocab;       /* every token is below it; bytes: 256 */
     const int64_t *seqs; /* lengths of rows before padding; one of them is drawn for each step */
     int n_seqs;
-    int64_t pad_to;      /* rows become a multiple of it */
-    bool seq_fixed;      /* refuse what would have to be padded */
+    int64_t pad_to; /* rows become a multiple of it */
     struct data_separator separator;
-    int micro_batch;     /* rows per micro-step of a group */
-    int accumulate;      /* micro-steps per step */
-    int groups;          /* W / P */
+    int micro_batch; /* rows per micro-step of a group */
+    int accumulate;  /* micro-steps per step */
+    int groups;      /* W / P */
     int64_t epochs;
     uint64_t seed;
 };
@@ -73,9 +72,8 @@ struct data; /* owned; one thread uses it */
 enum status data_open(const struct data_options *options, struct data **out);
 void data_close(struct data *data); /* accepts NULL */
 
-int64_t data_steps(const struct data *data); /* that every group can be served in; the same on every rank */
-int64_t data_tokens(const struct data *data); /* of the file */
-int64_t data_seq(const struct data *data, int64_t step);    /* tokens of its rows before padding */
+int64_t data_steps(const struct data *data);             /* that every group can be served in; the same on every rank */
+int64_t data_seq(const struct data *data, int64_t step); /* tokens of its rows before padding */
 int64_t data_padded(const struct data *data, int64_t step); /* and after */
 /* The first token, in the file, of one row. */
 int64_t data_first(const struct data *data, int64_t step, int micro, int group, int row);
@@ -96,12 +94,13 @@ enum status data_head(struct data *data, int64_t n, int32_t *out);
 /* One micro-step of one rank. Zero-initialise; owned by the caller, used again from read to read. */
 struct data_batch {
     int rows;
-    int64_t seq, padded;  /* of whole rows */
-    int64_t local;        /* tokens of a row that this rank holds */
+    int64_t seq, padded;               /* of whole rows */
+    int64_t local;                     /* tokens of a row that this rank holds */
     int32_t *ids, *labels, *positions; /* [rows][local] */
-    int32_t *docs;        /* [rows] in each whole row; NULL: not packed */
-    int64_t *doc_len;     /* [rows][PROBLEM_MAX_DOCS] of whole rows, sum = seq, padding is no part of any. NULL: not packed */
-    int64_t valid;        /* labels that count in all whole rows: of the group, not of the rank */
+    int32_t *docs;                     /* [rows] in each whole row; NULL: not packed */
+    int64_t
+        *doc_len;  /* [rows][PROBLEM_MAX_DOCS] of whole rows, sum = seq, padding is no part of any. NULL: not packed */
+    int64_t valid; /* labels that count in all whole rows: of the group, not of the rank */
     void *store, *doc_store; /* what the pointers point into */
     size_t store_cap, doc_cap;
 };
