@@ -14,21 +14,21 @@
 enum { CHAINS = 12, ROUNDS = 8192, SPINS = 5 };
 
 /* Not instrumented by sanitizers: the rate would be theirs. */
-#define SPIN(isa, lanes, attributes)                                                     \
-    typedef float vector_##isa __attribute__((vector_size((lanes) * 4)));                \
-    attributes __attribute__((no_sanitize("undefined,address,thread")))                  \
-    static float spin_##isa(int rounds, float x, float y)                                \
-    {                                                                                    \
-        vector_##isa a[CHAINS];                                                          \
-        float sum = 0;                                                                   \
-        for (int i = 0; i < CHAINS; i++)                                                 \
-            a[i] = (vector_##isa){0} + (float)i;                                         \
-        for (int r = 0; r < rounds; r++) {                                               \
-            _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) a[i] = a[i] * x + y; \
-        }                                                                                \
-        for (int i = 0; i < CHAINS; i++)                                                 \
-            sum += a[i][0];                                                              \
-        return sum;                                                                      \
+#define SPIN(isa, lanes, attributes)                                                                                   \
+    typedef float vector_##isa __attribute__((vector_size((lanes)*4)));                                                \
+    attributes                                                                                                         \
+        __attribute__((no_sanitize("undefined,address,thread"))) static float spin_##isa(int rounds, float x, float y) \
+    {                                                                                                                  \
+        vector_##isa a[CHAINS];                                                                                        \
+        float sum = 0;                                                                                                 \
+        for (int i = 0; i < CHAINS; i++)                                                                               \
+            a[i] = (vector_##isa){0} + (float)i;                                                                       \
+        for (int r = 0; r < rounds; r++) {                                                                             \
+            _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) a[i] = a[i] * x + y;                             \
+        }                                                                                                              \
+        for (int i = 0; i < CHAINS; i++)                                                                               \
+            sum += a[i][0];                                                                                            \
+        return sum;                                                                                                    \
     }
 
 SPIN(baseline, 4, )
@@ -109,6 +109,25 @@ double spin_rate_all(struct dev_queue *queue)
     for (int i = 0; i < spins.threads; i++)
         sum += spins.rates[i];
     return sum;
+}
+
+enum status spin_rate_ranks(struct comm *world, struct dev *dev, double *out)
+{
+    enum { TIMES = 5 };
+    struct dev_queue *queue = NULL;
+    double best = 0;
+    if (dev_kind_of(dev) == DEV_CPU) {
+        enum status status = comm_agree(world, dev_queue_create(dev, &queue), "measure its rate");
+        for (int i = 0; i < TIMES && status == STATUS_OK; i++) {
+            double rate = spin_rate_all(queue) * 1e6;
+            best = rate > best ? rate : best;
+        }
+        dev_queue_destroy(queue);
+        TRY(status);
+    }
+    TRY(comm_max(world, &best, 1));
+    *out = best;
+    return STATUS_OK;
 }
 
 const char *spin_isa(void)

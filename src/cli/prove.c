@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/progress.h"
 #include "base/units.h"
-#include "cli/train_options.h"
+#include "bench/spin.h"
 #include "results/stats.h"
 #include "train/run.h"
 
@@ -107,7 +107,7 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
     options_fill(rec, c, options);
     enum status status = ranks_tell(ranks, "train", options, sizeof *options);
     if (status == STATUS_OK)
-        status = train_rate(&ranks->env, &rate);
+        status = spin_rate_ranks(ranks->env.world, ranks->env.dev, &rate);
     if (status == STATUS_OK)
         status = run_train(options, ranks->env.world, ranks->env.dev, &sink, &result);
     free(options);

@@ -14,10 +14,7 @@ enum status train_options_read(struct cli *cli, struct run_options *out);
 enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device, struct run_options *out);
 /* On rank 0, where the ranks are: what only they can tell (which exchange works). */
 enum status train_options_finish(struct ranks *ranks, struct run_options *options);
-/* What this machine could do at most: multiply-adds per second of one rank while all ranks do them; of GPUs it is not known here.
- * Collective: mode "train" begins with it on every rank. */
-enum status train_rate(struct bench_env *env, double *out);
-/* Mode "train" of the serve loop. */
+/* Mode "train" of the serve loop: spin_rate_ranks, then run_train, on every rank. */
 enum status train_serve(struct bench_env *env, const void *data, size_t bytes);
 
 #endif

@@ -6,7 +6,6 @@
 #include "cli/train_options.h"
 #include "cli/train_screen.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,22 +99,6 @@ static enum status draw(const struct train_screen *screen, const char *path, enu
     return status == STATUS_OK ? status : interrupt_status();
 }
 
-enum status train_rate(struct bench_env *env, double *out)
-{
-    enum { TIMES = 5 };
-    struct dev_queue *queue = NULL;
-    double best = 0;
-    if (dev_kind_of(env->dev) == DEV_CPU) {
-        TRY(comm_agree(env->world, dev_queue_create(env->dev, &queue), "measure its rate"));
-        for (int i = 0; i < TIMES; i++)
-            best = fmax(best, spin_rate_all(queue) * 1e6);
-        dev_queue_destroy(queue);
-    }
-    TRY(comm_max(env->world, &best, 1));
-    *out = best;
-    return STATUS_OK;
-}
-
 static enum status train(struct ranks *ranks, struct run_options *options, struct train_screen *screen)
 {
     const char *plot = opt_value(&ranks->cli->opts, "plot");
@@ -123,7 +106,7 @@ static enum status train(struct ranks *ranks, struct run_options *options, struc
     struct run_result result;
     TRY(train_screen_open(screen, &sink));
     TRY(ranks_tell(ranks, "train", options, sizeof *options));
-    TRY(train_rate(&ranks->env, &screen->fma_flops));
+    TRY(spin_rate_ranks(ranks->env.world, ranks->env.dev, &screen->fma_flops));
     TRY(run_train(options, ranks->env.world, ranks->env.dev, &sink, &result));
     progress_end();
     enum status status = report(screen, &result);
@@ -153,7 +136,7 @@ enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
     if (bytes != sizeof options)
         return FAIL(STATUS_PEER, "rank 0 sent options of %zu bytes; %zu were expected", bytes, sizeof options);
     memcpy(&options, data, sizeof options);
-    TRY(train_rate(env, &rate));
+    TRY(spin_rate_ranks(env->world, env->dev, &rate));
     enum status status = run_train(&options, env->world, env->dev, NULL, &result);
     /* Input, data and numbers that are wrong all ranks know of, each in the same place. Rank 0 says it, and ends the job; one that ended it
      * here would take the words from rank 0, which is perhaps not so far yet. */
