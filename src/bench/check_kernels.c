@@ -400,7 +400,7 @@ static enum status kernels_run(struct bench_env *env, uint64_t seed, const struc
         return check_row_waive(report, "kernel", "matrix product", RULE_ABSENT, message.what);
     }
     TRY(check_products(env->dev, seed, rank, ranks, &gemm));
-    TRY(check_row_add(env, report, "kernel", "matrix product, plain and transposed", &gemm, true));
+    TRY(check_row_add(env, report, "kernel", "matrix product, in every form", &gemm, true));
     return only == NULL ? waive_devices(env, report) : STATUS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* bench/gemm_check.c -- products of this device, plain and transposed, in every dtype, against sums in double. */
+/* bench/gemm_check.c -- products of this device, plain and transposed, added and narrow, in every dtype, against sums in double. */
 #include "bench/check_parts.h"
 
 #include "base/clock.h"
@@ -23,37 +23,49 @@ static const struct gemm_shape gemm_shapes[] = {
     {.m = 128, .n = 64, .k = 96, .trans_b = true}, /* sides that kernels of tensor cores take */
     {.m = 3, .n = 4, .k = 0},
 };
-enum { GEMM_CASES = sizeof gemm_shapes / sizeof gemm_shapes[0] };
+enum { GEMM_CASES = sizeof gemm_shapes / sizeof gemm_shapes[0], FORMS = 4 * DTYPE_COUNT };
 
 /* Operands and result as the host has them, and on the device. */
 struct product {
     const struct gemm_shape *shape;
     struct dev *dev;
     struct dev_queue *queue;
-    void *a, *b, *workspace;
-    float *c;
+    void *a, *b, *c, *was, *workspace; /* was: c before it is added to, NULL unless it is */
     struct mirror on_a, on_b, on_c;
 };
+
+static enum dtype c_dtype(const struct gemm_shape *g)
+{
+    return g->narrow ? g->dtype : DTYPE_FP32;
+}
 
 static size_t product_bytes(const struct gemm_shape *g, int64_t elems)
 {
     return (size_t)elems * (size_t)dtype_bytes(g->dtype);
 }
 
+/* A matrix of random elements on the host. */
+static enum status matrix_make(enum dtype dtype, int64_t elems, uint64_t seed, enum data_tensor tensor, void **out)
+{
+    TRY(mem_alloc((size_t)(elems * dtype_bytes(dtype)), "a product", out));
+    struct data_side one = {
+        .base = *out, .dtype = dtype, .batch = 1, .seq = elems, .heads = 1, .dim = 1, .token_stride = 1};
+    data_fill(seed, tensor, &one);
+    return STATUS_OK;
+}
+
 static enum status product_make(struct product *p, uint64_t seed)
 {
     const struct gemm_shape *g = p->shape;
-    size_t c_bytes = (size_t)(g->m * g->n) * sizeof *p->c;
-    TRY(mem_alloc(product_bytes(g, g->m * g->k), "a product", &p->a));
-    TRY(mem_alloc(product_bytes(g, g->n * g->k), "a product", &p->b));
-    TRY(mem_alloc(c_bytes, "a product", (void **)&p->c));
-    struct data_side one = {
-        .base = p->a, .dtype = g->dtype, .batch = 1, .seq = g->m * g->k, .heads = 1, .dim = 1, .token_stride = 1};
-    data_fill(seed, DATA_A, &one);
-    one.base = p->b;
-    one.seq = g->n * g->k;
-    data_fill(seed, DATA_B, &one);
-    memset(p->c, 0xff, c_bytes);
+    size_t c_bytes = (size_t)(g->m * g->n * dtype_bytes(c_dtype(g)));
+    TRY(matrix_make(g->dtype, g->m * g->k, seed, DATA_A, &p->a));
+    TRY(matrix_make(g->dtype, g->n * g->k, seed, DATA_B, &p->b));
+    TRY(mem_alloc(c_bytes, "a product", &p->c));
+    memset(p->c, 0xff, c_bytes); /* NaN: nothing may be left of it */
+    if (g->add) {
+        TRY(matrix_make(c_dtype(g), g->m * g->n, seed, DATA_X, &p->was));
+        memcpy(p->c, p->was, c_bytes);
+    }
     TRY(mirror_of_host(p->dev, p->a, product_bytes(g, g->m * g->k), &p->on_a));
     TRY(mirror_of_host(p->dev, p->b, product_bytes(g, g->n * g->k), &p->on_b));
     TRY(mirror_of_host(p->dev, p->c, c_bytes, &p->on_c));
@@ -71,32 +83,37 @@ static void product_free(struct product *p)
     free(p->a);
     free(p->b);
     free(p->c);
+    free(p->was);
 }
 
 static enum status product_run(struct product *p)
 {
-    TRY(gemm_run(dev_kind_of(p->dev), p->shape, p->on_a.device, p->on_b.device, (float *)p->on_c.device, p->workspace,
+    TRY(gemm_run(dev_kind_of(p->dev), p->shape, p->on_a.device, p->on_b.device, p->on_c.device, p->workspace,
                  p->queue));
     TRY(dev_sync(p->queue, clock_deadline(SYNC_US)));
     return mirror_load(&p->on_c);
 }
 
+/* Sums are those of fp32, of k + 1 terms where c is added to; one rounding where c is narrow. */
 static void product_compare(const struct product *p, struct tally *tally)
 {
+    static const double roundings[DTYPE_COUNT] = {0, 0x1p-8, 0x1p-11};
     const struct gemm_shape *g = p->shape;
+    enum dtype type = c_dtype(g);
     for (int64_t i = 0; i < g->m; i++)
         for (int64_t j = 0; j < g->n; j++) {
-            double want = 0, size = 0, got = (double)p->c[i * g->n + j];
+            double want = g->add ? (double)dtype_get(type, p->was, i * g->n + j) : 0, size = fabs(want),
+                   got = (double)dtype_get(type, p->c, i * g->n + j);
             for (int64_t l = 0; l < g->k; l++) {
                 double term = (double)dtype_get(g->dtype, p->a, g->trans_a ? l * g->m + i : i * g->k + l) *
                               (double)dtype_get(g->dtype, p->b, g->trans_b ? j * g->k + l : l * g->n + j);
                 want += term;
                 size += fabs(term);
             }
-            if (!(fabs(got - want) <= (double)(g->k + 1) * 0x1p-24 * size))
-                tally_wrong(tally, "%lld x %lld x %lld %s: c[%lld][%lld] is %g, not %g", (long long)g->m,
-                            (long long)g->n, (long long)g->k, dtype_name(g->dtype), (long long)i, (long long)j, got,
-                            want);
+            if (!(fabs(got - want) <= (double)(g->k + 2) * 0x1p-24 * size + roundings[type] * fabs(want)))
+                tally_wrong(tally, "%lld x %lld x %lld %s%s%s: c[%lld][%lld] is %g, not %g", (long long)g->m,
+                            (long long)g->n, (long long)g->k, dtype_name(g->dtype), g->add ? ", added" : "",
+                            g->narrow ? ", narrow" : "", (long long)i, (long long)j, got, want);
         }
 }
 
@@ -120,9 +137,11 @@ static enum status gemm_one(struct dev *dev, uint64_t seed, const struct gemm_sh
 
 enum status check_products(struct dev *dev, uint64_t seed, int rank, int ranks, struct tally *tally)
 {
-    for (int i = rank; i < GEMM_CASES * DTYPE_COUNT; i += ranks) {
-        struct gemm_shape shape = gemm_shapes[i / DTYPE_COUNT];
+    for (int i = rank; i < GEMM_CASES * FORMS; i += ranks) {
+        struct gemm_shape shape = gemm_shapes[i / FORMS];
         shape.dtype = (enum dtype)(i % DTYPE_COUNT);
+        shape.add = i / DTYPE_COUNT % 2 == 1;
+        shape.narrow = i / DTYPE_COUNT / 2 % 2 == 1;
         TRY(tally_status(tally, gemm_one(dev, seed, &shape, tally)));
     }
     return STATUS_OK;
