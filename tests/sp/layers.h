@@ -10,6 +10,6 @@
  * CPUs. Those that refuse are named with their reason. 0, or what the rank returns. *moved grows by one per layer and exchange. */
 int layers_same_bits(const struct exchange *const *list, struct comm *comm, struct dev_queue *queue, struct comm *host,
                      struct dev_queue *host_queue, int *moved);
-int layers_cases(void);
+int layers_cases(enum dev_kind kind); /* their number on such a device */
 
 #endif

@@ -44,7 +44,7 @@ static int rank_main(const struct launch *launch, void *arg)
         failed = in_group(&side, half, &moved);
         comm_close(half);
     }
-    RANK_CHECK(failed || moved == (launch->size == 4 ? 2 : 1) * layers_cases());
+    RANK_CHECK(failed || moved == (launch->size == 4 ? 2 : 1) * layers_cases(DEV_CPU));
     failed = failed || launch->size == 1 ? failed : named(side.comm); /* a rank alone needs no UCX */
     side_close(&side);
     return failed;

@@ -150,7 +150,7 @@ static void every_exchange_gives_the_bits_of_packed(void **state)
     int ranks = gpus >= 8 ? 8 : gpus >= 4 ? 4 : 2;
     ranks_pass(ranks, rank_main, NULL);
     printf("%d layers of %d ranks were exchanged\n", board->flag[0], ranks);
-    assert_true(board->flag[0] >= 2 * layers_cases()); /* nccl and nccl-separate need nothing but NCCL */
+    assert_true(board->flag[0] >= 2 * layers_cases(DEV_CUDA)); /* nccl and nccl-separate need nothing but NCCL */
 }
 
 int main(void)

@@ -186,7 +186,7 @@ static int rank_main(const struct launch *launch, void *arg)
         failed = in_group(&side, half, &moved);
         comm_close(half);
     }
-    RANK_CHECK(failed || moved == (launch->size == 4 ? 2 : 1) * TRANSPORT_ROUTES * layers_cases());
+    RANK_CHECK(failed || moved == (launch->size == 4 ? 2 : 1) * TRANSPORT_ROUTES * layers_cases(DEV_CPU));
     for (int kind = 0; kind < TRANSPORT_ROUTES; kind++) { /* as comm_close does, which the real transport ends */
         RANK_CHECK(side.comm->route[kind] != NULL);
         fake_close(side.comm->route[kind]);
