@@ -568,13 +568,24 @@ static enum status draw_tensor(struct params *params, int index, uint64_t seed, 
     return STATUS_OK;
 }
 
+/* Elements drawn before they are copied: no more than the longest tensor has here. */
+static int64_t drawn_piece(const struct params *params)
+{
+    int64_t longest = 0, from, at;
+    for (int t = 0; t < params->layout->tensors && longest < DRAWN_PIECE; t++) {
+        int64_t n = params_part(params, &params->layout->tensor[t], &from, &at);
+        longest = n > longest ? n : longest;
+    }
+    return longest < DRAWN_PIECE ? longest : DRAWN_PIECE;
+}
+
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
 {
     enum { MOST_THREADS = 16 };
     bool cpu = dev_kind_of(params->dev) == DEV_CPU;
     struct team *team = NULL;
     float *piece = NULL;
-    enum status status = mem_alloc(DRAWN_PIECE * sizeof *piece, "initial weights", (void **)&piece);
+    enum status status = mem_alloc((size_t)drawn_piece(params) * sizeof *piece, "initial weights", (void **)&piece);
     if (status == STATUS_OK)
         status = team_create(cpu ? dev_threads(params->dev) : team_spare(MOST_THREADS), &team);
     for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++)
