@@ -129,11 +129,22 @@ static int verify(struct side *side, struct comm *world, const struct trainer_op
     return 0;
 }
 
-/* Every split x ZeRO stage x dense or packed x method. Sizes below eight run side by side. */
+struct matrix {
+    const char *config;
+    int half; /* of the stages for a split and a method: the odd or the even ones, in turn; -1: all */
+};
+
+static bool in_matrix(const struct matrix *matrix, int split, int way, int zero)
+{
+    return (matrix->half < 0 || (zero + split + way / 2 + matrix->half) % 2 == 0) &&
+           (zero % 3 == 0 || !CHECK_SANITIZED);
+}
+
+/* Every split x ZeRO stage x dense or packed x method, of the stages 0 and 3 alone under sanitizers. Sizes below eight run side by side. */
 static int rank_verify(const struct launch *launch, void *arg)
 {
     struct side side;
-    const char *config = *(const char *const *)arg;
+    const struct matrix *matrix = arg;
     int failed = 0;
     RANK_TRY(side_open(&side, launch, NULL));
     for (int s = 0; s < CHECK_COUNT(splits) && !failed; s++) {
@@ -146,10 +157,10 @@ static int rank_verify(const struct launch *launch, void *arg)
             for (int way = 0; way < 2 * METHODS && !failed; way++) { /* a method, dense or packed */
                 bool packed = way % 2 != 0;
                 struct trainer_options o =
-                    options_of(config, splits[s].sp, splits[s].shard, splits[s].replicate, zero, packed);
+                    options_of(matrix->config, splits[s].sp, splits[s].shard, splits[s].replicate, zero, packed);
                 o.plan.tp = splits[s].tp;
                 method_set(&o.plan, methods[way / 2]);
-                if (method_differs(&o))
+                if (in_matrix(matrix, s, way, zero) && method_differs(&o))
                     failed = verify(&side, world, &o, packed ? "packed" : "dense");
             }
         comm_close(world);
@@ -161,8 +172,8 @@ static int rank_verify(const struct launch *launch, void *arg)
 static void every_split_has_the_gradients_of_the_whole(void **state)
 {
     (void)state;
-    const char *config = llama;
-    ranks_pass(8, rank_verify, &config);
+    struct matrix matrix = {llama, -1};
+    ranks_pass(8, rank_verify, &matrix);
 }
 
 static void other_decoders(void **state)
@@ -170,8 +181,8 @@ static void other_decoders(void **state)
     (void)state;
     static const char *const configs[] = {qwen2, qwen3, copies, window};
     for (int c = 0; c < CHECK_COUNT(configs); c++) {
-        const char *config = configs[c];
-        ranks_pass(4, rank_verify, &config);
+        struct matrix matrix = {configs[c], c % 2};
+        ranks_pass(4, rank_verify, &matrix);
     }
 }
 
