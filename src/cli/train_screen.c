@@ -242,15 +242,15 @@ static void add_rate(struct text *out, const struct train_screen *screen)
 }
 
 /* Measured beside what `tune` would have said. */
-static void add_memory(struct text *out, const struct run_result *result)
+static void add_memory(struct text *out, const struct train_screen *screen, const struct run_result *result)
 {
-    char buf[UNITS_BUF], said[UNITS_BUF];
-    text_add(out, "memory       %s at most on a rank", units_format_bytes((double)result->peak_bytes, buf));
+    char buf[UNITS_BUF];
+    text_add(out, "memory       %s %s at most", units_format_bytes((double)result->peak_bytes, buf),
+             screen->dev == DEV_CPU ? "resident in a process" : "in use on a GPU after the steps");
     if (result->predicted_bytes > 0)
-        text_add(out, ", predicted %s", units_format_bytes((double)result->predicted_bytes, said));
-    if (result->host_bytes > 0 || result->predicted_host_bytes > 0)
-        text_add(out, "; of the host %s, predicted %s", units_format_bytes((double)result->host_bytes, buf),
-                 units_format_bytes((double)result->predicted_host_bytes, said));
+        text_add(out, ", predicted %s", units_format_bytes((double)result->predicted_bytes, buf));
+    if (result->predicted_host_bytes > 0)
+        text_add(out, " and of the host %s", units_format_bytes((double)result->predicted_host_bytes, buf));
     text_add(out, "\n");
 }
 
@@ -268,7 +268,7 @@ enum status train_screen_end(const struct train_screen *screen, const struct run
              units_format_bytes((double)result->bytes, memory), host[0] != '\0' ? " and of the host " : "", host,
              screen->first_loss, result->last.loss);
     add_rate(&out, screen);
-    add_memory(&out, result);
+    add_memory(&out, screen, result);
     if (screen->options->trainer.timed)
         text_add(&out, "exposed exchange  %.3g of the %.3g ms of the last step, on rank 0\n",
                  result->last.exposed_us * 1e-3, result->last.seconds * 1e3);

@@ -10,6 +10,7 @@ struct train_screen {
     struct cli *cli;
     const struct run_options *options;
     int ranks;
+    enum dev_kind dev;
     double fma_flops; /* per second: multiply-adds of one rank's threads while all ranks are busy; 0: not known */
     int64_t steps;    /* that the run will have */
     int64_t tokens;   /* of the steps done, */
@@ -20,7 +21,7 @@ struct train_screen {
     json_t *sample; /* NULL: there is none */
 };
 
-/* Zero-initialised but for the first four; rows are made here. */
+/* Zero-initialised but for the first five; rows are made here. */
 enum status train_screen_open(struct train_screen *screen, struct run_sink *out);
 void train_screen_close(struct train_screen *screen);
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result);

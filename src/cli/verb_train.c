@@ -38,8 +38,10 @@ static json_t *to_json(const struct train_screen *screen, const struct run_optio
     json_object_set_new(document, "memory_bytes", json_integer(result->bytes));
     json_object_set_new(document, "host_memory_bytes", json_integer(result->host_bytes));
     json_object_set_new(document, "peak_bytes", json_integer(result->peak_bytes));
-    json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted_bytes));
-    json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted_host_bytes));
+    if (result->predicted_bytes > 0) {
+        json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted_bytes));
+        json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted_host_bytes));
+    }
     if (options->verify)
         json_object_set_new(document, "verify",
                             json_pack("{s:f s:f s:f s:f s:f s:i s:f}", "loss", result->verdict.loss, "whole_loss",
@@ -118,7 +120,10 @@ static enum status train(struct ranks *ranks, struct run_options *options, struc
 static enum status root(struct ranks *ranks, void *arg)
 {
     struct run_options *options = arg;
-    struct train_screen screen = {.cli = ranks->cli, .options = options, .ranks = comm_size(ranks->env.world)};
+    struct train_screen screen = {.cli = ranks->cli,
+                                  .options = options,
+                                  .ranks = comm_size(ranks->env.world),
+                                  .dev = dev_kind_of(ranks->env.dev)};
     enum status status = train_options_finish(ranks, options);
     if (status == STATUS_OK)
         status = train(ranks, options, &screen);

@@ -99,6 +99,9 @@ void work_memory(const struct model *model, const struct problem *problem, const
 void work_memory_on(const struct model *model, const struct problem *problem, const struct plan *plan,
                     const struct target *target, enum dev_kind dev, struct work_memory *out);
 
+/* Bytes in fp32 of the logits that a harness has at a time under a tiled loss, at most. */
+int64_t work_logits_tile(enum dev_kind dev);
+
 enum work_fit { WORK_FITS, WORK_MEASURE_FIRST, WORK_DOES_NOT_FIT }; /* <= 80 %, <= 95 %, above */
 enum work_fit work_fit(int64_t peak_bytes, int64_t limit_bytes);
 

@@ -21,10 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    UNIT_LAYERS = 2,      /* a harness that goes by units: layers whole at a time */
-    LOGITS_TILE = 1 << 30 /* bytes in fp32 */
-};
+enum { UNIT_LAYERS = 2 }; /* a harness that goes by units: layers whole at a time */
 
 enum phase { ATTENTION, MLP, LOSS, STEP, ALWAYS, OUTSIDE_STEP, AFTER_LOSS, LAYERS, HOST };
 
@@ -146,6 +143,7 @@ static void add_states(struct build *build, const struct sizes *z)
     int stage = z->plan->zero_stage;
     bool offload_params = z->plan->offload == PLAN_OFFLOAD_PARAMS;
     bool offload = z->plan->offload != PLAN_OFFLOAD_NONE, grads_away = offload && !z->coef->units;
+    bool stays = z->coef->units && z->b == 4; /* fp32 weights are what is gathered: only moments go */
     bool master = z->b < 4 || (z->coef->master_fp32 && stage >= 1 && stage <= 2);
     struct elems params = elems_of(z, stage >= 3), grads = elems_of(z, stage >= 2), states = elems_of(z, stage >= 1);
     double state = master ? 12 : 8, grad = z->coef->units ? 4 : z->b;
@@ -157,12 +155,15 @@ static void add_states(struct build *build, const struct sizes *z)
     if (!offload)
         add(build, ALWAYS, "states", state * states.n, "%.0f B x %s: %s", state, states.text,
             master ? "fp32 copy, two moments" : "two moments");
+    else if (stays && master)
+        add(build, ALWAYS, "states", 4 * states.n, "4 B x %s: fp32 copy", states.text);
     if (!grads_away && grad < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
         add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * states.n, "%d B x %s: gradients in fp32",
             stage == 3 ? 2 : 4, states.text);
+    double away = (stays ? 8 : state) + (grads_away ? 4 : 0);
     if (offload)
-        add(build, HOST, "host_states", z->coef->host_factor * (state + (grads_away ? 4 : 0)) * states.n,
-            "%.1f x %.0f B x %s", z->coef->host_factor, state + (grads_away ? 4 : 0), states.text);
+        add(build, HOST, "host_states", z->coef->host_factor * away * states.n, "%.1f x %.0f B x %s",
+            z->coef->host_factor, away, states.text);
     if (offload_params)
         add(build, HOST, "host_params", z->coef->host_factor * z->b * params.n, "%.1f x %.0f B x %s",
             z->coef->host_factor, z->b, params.text);
@@ -333,7 +334,7 @@ static void add_loss(struct build *build, const struct sizes *z)
     if (z->plan->loss == PLAN_LOSS_FUSED)
         return; /* a chunk of about s * h entries, less than an MLP; the gradient of the head is in gather */
     if (z->plan->loss == PLAN_LOSS_TILED && entries > 0) {
-        tiles = ceil(4 * entries / LOGITS_TILE);
+        tiles = ceil(4 * entries / (double)work_logits_tile(DEV_CUDA));
         all = z->coef->tile_bytes;
         snprintf(note, sizeof note, " / %.0f tiles", tiles);
     }
@@ -344,6 +345,13 @@ static void add_loss(struct build *build, const struct sizes *z)
     add(build, LOSS, "logits_grad", rest * entries / tiles, "%.1f B x %.0f tokens x %.0f%s: softmax and gradients",
         rest, z->s, z->vocab, note);
 }
+/* Each tile reads and writes the gradients of the whole head once: on an H200, 512 rows of 32,768 logits a tile, over half of the head's
+ * time. A CPU's caches want less, and its products are slower. */
+int64_t work_logits_tile(enum dev_kind dev)
+{
+    return dev == DEV_CPU ? 64 << 20 : 1 << 30;
+}
+
 /* Buffers of a harness that goes by units stay from step to step: all are there at once. What is kept for backward is there `sets` times.
  * Counted in train/decoder.c (x, h, dx, logits), sp/block.c (h, d_h, x', gate, up, their product) and sp/exec.h. */
 static void add_unit_activations(struct build *build, const struct sizes *z)
@@ -372,7 +380,8 @@ static void add_unit_activations(struct build *build, const struct sizes *z)
         z->s, z->h, z->b);
     add(build, ALWAYS, "mlp", wide * rows * f * z->b, "%.0f x %.0f B x %.0f rows x %.0f%s", wide, z->b, rows, f,
         tiled ? " of a tile" : "");
-    double tiles = plan->loss == PLAN_LOSS_PLAIN ? 1 : fmax(1, ceil(4 * z->s * z->vocab / LOGITS_TILE));
+    double tiles =
+        plan->loss == PLAN_LOSS_PLAIN ? 1 : fmax(1, ceil(4 * z->s * z->vocab / (double)work_logits_tile(z->dev)));
     add(build, ALWAYS, "logits", (z->b < 4 ? 4 + z->b : 4) * z->s * z->vocab / tiles,
         "%.0f B x %.0f tokens x %.0f / %.0f tiles", z->b < 4 ? 4 + z->b : 4, z->s, z->vocab, tiles);
 }

@@ -6,15 +6,12 @@
 #include "kernels/gemm.h"
 #include "kernels/nn.h"
 #include "sp/shard.h"
+#include "sp/work.h"
 #include "train/stash.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Of tiled logits in fp32. Each tile reads and writes the gradients of the whole head once: on an H200, 512 rows of 32,768 logits a tile,
- * over half of the head's time. */
-enum { TILE_BYTES_CPU = 64 << 20, TILE_BYTES_GPU = 1 << 30 };
 
 struct decoder {
     const struct layout *layout;
@@ -169,7 +166,7 @@ static size_t scratch_bytes(const struct decoder *d)
 
 static enum status rows_fit(struct decoder *d, size_t bytes)
 {
-    if (d->stash != NULL && stash_x_bytes(d->stash) >= bytes)
+    if (d->stash != NULL && stash_use(d->stash, bytes))
         return STATUS_OK;
     stash_destroy(d->stash);
     d->stash = NULL;
@@ -201,7 +198,7 @@ static enum status rows_alloc(struct decoder *d)
 /* Rows of logits at a time: all, or tiles of equal size but the last. */
 static int64_t tile_rows(const struct decoder *d)
 {
-    int64_t bytes = dev_kind_of(d->dev) == DEV_CPU ? TILE_BYTES_CPU : TILE_BYTES_GPU;
+    int64_t bytes = work_logits_tile(dev_kind_of(d->dev));
     int64_t tiles = (4 * d->rows * d->layout->model.vocab + bytes - 1) / bytes;
     return d->plan.loss == PLAN_LOSS_PLAIN || tiles < 2 ? d->rows : (d->rows + tiles - 1) / tiles;
 }

@@ -579,20 +579,29 @@ static int64_t drawn_piece(const struct params *params)
     return longest < DRAWN_PIECE ? longest : DRAWN_PIECE;
 }
 
-enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
+static enum status draw_all(struct params *params, uint64_t seed, struct dev_queue *queue)
 {
     enum { MOST_THREADS = 16 };
     bool cpu = dev_kind_of(params->dev) == DEV_CPU;
     struct team *team = NULL;
     float *piece = NULL;
-    enum status status = mem_alloc((size_t)drawn_piece(params) * sizeof *piece, "initial weights", (void **)&piece);
-    if (status == STATUS_OK)
-        status = team_create(cpu ? dev_threads(params->dev) : team_spare(MOST_THREADS), &team);
+    TRY(mem_alloc((size_t)drawn_piece(params) * sizeof *piece, "initial weights", (void **)&piece));
+    enum status status = STATUS_OK;
+    if (team_create(cpu ? dev_threads(params->dev) : team_spare(MOST_THREADS), &team) != STATUS_OK) {
+        status_clear();
+        status = team_create(1, &team); /* no more threads are to be had: slower */
+    }
     for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++)
         status = draw_tensor(params, t, seed, team, piece, queue);
     team_destroy(team);
     free(piece);
-    return status == STATUS_OK ? params_refresh(params, queue) : status;
+    return status;
+}
+
+enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
+{
+    TRY(comm_agree(params->groups->world, draw_all(params, seed, queue), "draw weights"));
+    return params_refresh(params, queue);
 }
 
 /* ---- gradients ---- */

@@ -87,7 +87,7 @@ static void predict(const struct trainer_options *o, int world, enum dev_kind de
     struct problem problem;
     struct work_memory memory;
     int64_t longest = 0;
-    if (o->plan.tp > 1)
+    if (o->plan.tp > 1) /* no model has it */
         return;
     for (int i = 0; i < o->n_seqs; i++)
         longest = o->seqs[i] > longest ? o->seqs[i] : longest;

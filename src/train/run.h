@@ -34,8 +34,8 @@ struct run_result {
     struct trainer_report last;
     int64_t steps;             /* done */
     int64_t bytes, host_bytes; /* of parameters, states and activations, the largest of any rank: trainer_bytes */
-    int64_t peak_bytes;        /* measured, of a rank with all that libraries hold: in use on its GPU after the steps, or resident at most */
-    int64_t predicted_bytes, predicted_host_bytes; /* by sp/work.h, of the longest rows; 0: it does not model the plan */
+    int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after the steps; on CPUs resident at most, host memory included */
+    int64_t predicted_bytes, predicted_host_bytes; /* by sp/work.h, of the longest rows; 0: it does not model the plan, or nothing */
 };
 
 enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,

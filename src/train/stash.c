@@ -24,7 +24,7 @@ struct stash {
     struct dev *dev;
     struct dev_room room, away; /* x and host */
     int layers;
-    size_t bytes;
+    size_t bytes, used; /* of an x at most, and of those that are here now */
     bool offloaded;
     int n;       /* on the device: SLOTS, else layers + 1 */
     void **x;    /* [n] */
@@ -62,7 +62,7 @@ enum status stash_create(int layers, bool offloaded, size_t bytes, struct dev *d
     stash->room.dev = stash->away.dev = dev;
     stash->away.host = true;
     stash->layers = layers;
-    stash->bytes = bytes;
+    stash->bytes = stash->used = bytes;
     stash->offloaded = offloaded;
     stash->n = offloaded ? SLOTS : layers + 1;
     enum status status = build(stash);
@@ -89,9 +89,12 @@ void stash_destroy(struct stash *stash)
     free(stash);
 }
 
-size_t stash_x_bytes(const struct stash *stash)
+bool stash_use(struct stash *stash, size_t bytes)
 {
-    return stash->bytes;
+    if (bytes > stash->bytes)
+        return false;
+    stash->used = bytes;
+    return true;
 }
 
 int64_t stash_bytes(const struct stash *stash)
@@ -115,7 +118,7 @@ static enum status start(struct stash *stash, int slot, void *to, const void *fr
 {
     struct slot *s = &stash->slot[slot];
     struct dev_queue *copies = stash->beside != NULL ? stash->beside : queue;
-    s->move = (struct move){copies, to, from, stash->bytes};
+    s->move = (struct move){copies, to, from, stash->used};
     TRY(dev_event_record(stash->ready, queue));
     TRY(dev_event_wait(copies, stash->ready));
     TRY(dev_call(copies, move, &s->move));

@@ -29,7 +29,7 @@ struct stash;
 /* bytes: of one x. */
 enum status stash_create(int layers, bool offloaded, size_t bytes, struct dev *dev, struct stash **out);
 void stash_destroy(struct stash *stash);         /* accepts NULL */
-size_t stash_x_bytes(const struct stash *stash); /* of one x */
+bool stash_use(struct stash *stash, size_t bytes); /* of one x from now on; false: there is no room for as many */
 int64_t stash_bytes(const struct stash *stash);  /* on the device */
 int64_t stash_host_bytes(const struct stash *stash);
 
