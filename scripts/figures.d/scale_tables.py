@@ -132,9 +132,19 @@ def checked(folder):
         print(f"\ntrain --verify: gradients are off by {verify['grad_error']:.2g}, allowed {verify['grad_error_allowed']:.2g}")
 
 
-def plan_of(answer):
-    time = answer["measured"] or answer["predicted"]
-    return answer["plan"]["sp_size"], time["step_us"], answer["tokens_per_s_per_device"]
+def foretold(path):
+    """Of a plan: its sp and step, where no part of that was timed on as many GPUs."""
+    answer = document(path) or {}
+    return (answer["plan"]["sp_size"], answer["predicted"]["step_us"]) if "predicted" in answer and not answer["measured"] else None
+
+
+def plan_line(label, answer, told):
+    sp, timed, cells = answer["plan"]["sp_size"], answer["measured"], ["-"] * 3
+    step, mark = (timed or answer["predicted"])["step_us"], "" if timed else " (predicted)"
+    if told:
+        cells = [str(told[0]), f"{told[1] / 1e3:,.0f}", f"{step / told[1]:.2f}" if timed else "-"]
+    rate = answer["tokens_per_s_per_device"]
+    print(f"| {label} | {sp} | {step / 1e3:,.0f}{mark} | {rate:,.0f}{mark} | " + " | ".join(cells) + " |")
 
 
 def plans(folder, predicted, ranks):
@@ -143,13 +153,7 @@ def plans(folder, predicted, ranks):
         head("tune", "sp", "step ms", "tokens/s per GPU", "predicted sp", "predicted step ms", "measured / predicted")
     for name, answer in answers:
         label = os.path.basename(name).split(".")[0]
-        sp, step, rate = plan_of(answer)
-        other = document(os.path.join(predicted, f"{label}-h200x{ranks}.json"))
-        told = ("-",) * 3
-        if other:
-            p_sp, p_step, _ = plan_of(other)
-            told = (str(p_sp), f"{p_step / 1e3:,.0f}", f"{step / p_step:.2f}")
-        print(f"| {label} | {sp} | {step / 1e3:,.0f} | {rate:,.0f} | " + " | ".join(told) + " |")
+        attempt(label, lambda: plan_line(label, answer, foretold(os.path.join(predicted, f"{label}-h200x{ranks}.json"))))
 
 
 def key_of(row):

@@ -101,6 +101,30 @@ class GpuScale(unittest.TestCase):
         ):
             self.assertIn(expected, shown)
 
+    def test_plans(self):
+        """A ratio is of what was measured and what was predicted, else of nothing."""
+
+        def answer(name, measured, predicted):
+            plan = {"plan": {"sp_size": 8}, "tokens_per_s_per_device": 4096, "measured": measured and {"step_us": measured}}
+            put(self.path(name), [{**plan, "predicted": {"step_us": predicted}}])
+
+        put(self.path("targets.jsonl"), [row(200, {"subject": "exchange", "op": "whole", "seq": 32768, "exchange": "push"})])
+        for seq, measured, told_measured in (("1k", 90e3, None), ("2k", None, None), ("4k", 90e3, 70e3)):
+            answer(f"tune-{seq}.json", measured, 80e3)
+            answer(f"tune-{seq}-h200x8.json", told_measured, 60e3)
+        answer("tune-8k.json", 90e3, 80e3)
+        for name in ("tune-8k-h200x8.json", "tune-9k.json"):
+            put(self.path(name), [{"verdict": "too-large"}])
+        shown = self.scale("show").stdout
+        for expected in (
+            "| tune-1k | 8 | 90 | 4,096 | 8 | 60 | 1.50 |",
+            "| tune-2k | 8 | 80 (predicted) | 4,096 (predicted) | 8 | 60 | - |",
+            "| tune-4k | 8 | 90 | 4,096 | - | - | - |",
+            "| tune-8k | 8 | 90 | 4,096 | - | - | - |",
+            "| tune-9k | not measured |",
+        ):
+            self.assertIn(expected, shown)
+
     def test_predict(self):
         measured = os.path.join(ROOT, "results", "measured", "h200x2")
         for name in ("exchange.jsonl", "layer.jsonl"):
