@@ -172,7 +172,7 @@ def predictions(measured, predicted, ranks):
     held = 0
     for p, m in sorted(found, key=lambda f: [f[0]["key"].get(k, "") for k in ("subject", "exchange", "direction", "sp", "seq")]):
         key, by, width = p["key"], m["median_us"] / p["median_us"], p["conditions"]["predicted_within"]
-        inside = abs(by - 1) <= max(width, 0.05)
+        inside = abs(by - 1) <= width
         held += inside
         what = " ".join(str(key[k]) for k in ("subject", "op", "exchange", "attention", "direction") if k in key)
         print(f"| {key['sp']} | {what} | {key['seq']:,} | {us(p)} | {us(m)} | {by:.2f} | {'yes' if inside else 'no'}, {width:.0%} |")

@@ -86,9 +86,11 @@ class GpuScale(unittest.TestCase):
         put(self.path("ceiling.jsonl.unfinished"), [row(1, {**exchange, "op": "one", "exchange": "push"}, bytes=64 << 20, effective_GBps=170, ceiling_GBps=200)])
         theirs = [timed(us, row="layer", mode="gated", backend=b, direction="fwd+bwd", seq=32768) for b, us in (("flash", 9999), ("cudnn", 7280))]
         put(self.path("peer.jsonl"), [timed(330, row="exchange", mode="gated", seq=32768), *theirs])
-        told = row(160, {**exchange, "exchange": "push"}, conditions={"predicted_within": 0.2})
+        told = [row(160, {**exchange, "exchange": "push"}, conditions={"predicted_within": 0.2}),
+                row(250, {**exchange, "exchange": "nccl"}, conditions={"predicted_within": 0.02}),
+                row(250, {**exchange, "exchange": "nccl-ce"}, conditions={"predicted_within": 0.02})]  # fmt: skip
         with open(self.path("h200x8.json"), "w", encoding="utf-8") as file:
-            json.dump({"samples": [told]}, file)
+            json.dump({"samples": told}, file)
         shown = self.scale("show").stdout
         for expected in (
             "| exchange, S=32,768: PyTorch gated / push | 1.65 | [1.65..1.65] | >= 1.5 | met |",
@@ -97,7 +99,9 @@ class GpuScale(unittest.TestCase):
             "PyTorch cudnn / push | 1.04 | [1.04..1.04] | >= 1.05 | missed |",
             "gain, which is 1.07 | 0.57 | [0.57..0.57] | >= 0.8 | missed |",
             "| 8 | exchange whole push | 32,768 | 160.0 | 200.0 | 1.25 | no, 20% |",
-            "0 of 1 within what was predicted",
+            "| 8 | exchange whole nccl | 32,768 | 250.0 | 260.0 | 1.04 | no, 2% |",
+            "| 8 | exchange whole nccl-ce | 32,768 | 250.0 | 250.0 | 1.00 | yes, 2% |",
+            "1 of 3 within what was predicted",
         ):
             self.assertIn(expected, shown)
 
