@@ -186,7 +186,7 @@ def show(folder, predicted):
     if not ours:
         raise SystemExit(f"gpu-scale: {folder} has no rows; right would be a folder that gpu-scale filled")
     ranks = max(r["key"]["ranks"] for r in ours)
-    head(f"{ranks} ranks, sp={ranks}", "ratio", "quartiles", "target", "")
+    head(f"{ranks} ranks, sp={max(r['key']['sp'] for r in ours)}", "ratio", "quartiles", "target", "")
     exchanges(targets, peer)
     ceilings(read(folder, "ceiling.jsonl"))
     layers([r for r in layer if r["key"]["sp"] == ranks], peer)

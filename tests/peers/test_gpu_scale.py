@@ -75,6 +75,30 @@ class GpuScale(unittest.TestCase):
         self.assertIn("ceiling.jsonl: [Errno 2]", told.stderr)
         self.assertIn("has no rows", told.stderr)
 
+    def test_six(self):
+        """Groups of 2 fill 6 GPUs, no larger ones do; of PyTorch's groups there is one."""
+        told = self.scale("--gpus", "6", "--sptune", "/bin/false", "--torchrun", "/bin/false", code=1).stderr
+        commands = [line for line in told.splitlines() if " --ranks 6 " in line]
+        self.assertEqual({line.split(" --sp ")[1].split()[0] for line in commands if " --sp " in line}, {"2"})
+        self.assertIn("--op one --seq 4096,16384,65536 ", told)
+        for absent in ("ulysses_nccl", "--sp  "):
+            self.assertNotIn(absent, told)
+
+    def test_four(self):
+        told = self.scale("--gpus", "4", "--sptune", "/bin/false", "--torchrun", "/bin/false", code=1).stderr
+        for expected in ("--nproc-per-node 4", "--op one --seq 8192,32768,131072 ", "--sp 2,4 --budget 25s", "train --model llama-small --sp 4"):
+            self.assertIn(expected, told)
+
+    def test_refused(self):
+        for words, why in (
+            (["--gpus", "3"], "3 GPUs; right would be an even number"),
+            (["--gpus", "4", "--only", "targets,tpyo"], "begins with 'tpyo'; right would be of check, peer, targets,"),
+            (["--gpus", "4", "--only", "targets,"], "begins with ''"),
+            (["--gpus", "4", "--only", ""], "begins with ''"),
+        ):
+            told = self.scale(*words, "--sptune", "/bin/false", code=2).stderr
+            self.assertIn(why, told)
+
     def test_eight(self):
         """Numbers that were made up, so that the ratios are known."""
         exchange = {"subject": "exchange", "op": "whole", "seq": 32768}
