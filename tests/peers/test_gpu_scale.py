@@ -165,6 +165,12 @@ class GpuScale(unittest.TestCase):
                 kept = json.load(file)["samples"]
             self.assertEqual([(r["key"], r["median_us"]) for r in told], [(r["key"], r["median_us"]) for r in kept])
 
+    def test_predict_of_two(self):
+        """However many GPUs there are; what fails is a line each."""
+        told = self.scale("predict", "--gpus", "8", "--sptune", "/bin/false", code=1).stderr
+        for expected in ("h200x4.json: it ended with 1", "--ranks 2 --world 4 --seq 32k", "tune-128k-h200x8.json: it ended with 1"):
+            self.assertIn(expected, told)
+
 
 if __name__ == "__main__":
     set_apart()
