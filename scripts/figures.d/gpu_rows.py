@@ -12,6 +12,14 @@ class Unmeasured(Exception):
     """There is no such row, and why."""
 
 
+# What a figure raises whose rows are absent or of another form.
+LACKS = (Unmeasured, LookupError, TypeError, ValueError, ZeroDivisionError)
+
+
+def lack(why):
+    return f"a row without {why}" if isinstance(why, KeyError) else "too few rows" if isinstance(why, IndexError) else str(why)
+
+
 def keep(path, command, run=subprocess.run, **how):
     """What it printed, once it ended well."""
     print(os.path.basename(sys.argv[0]) + ":", *command, file=sys.stderr, flush=True)

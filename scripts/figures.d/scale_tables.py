@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 
-from gpu_rows import Unmeasured, find, head, line, ratio, read_rows, share, sums
+from gpu_rows import LACKS, Unmeasured, find, head, lack, line, ratio, read_rows, share, sums
 
 GATED = {32768: 1.5, 131072: 1.4}  # PyTorch's whole exchange over ours, among all ranks
 NCCL, CEILING, CEILING_BYTES = 1.15, 0.9, 64 << 20
@@ -38,8 +38,8 @@ def attempt(what, make):
     """A line of a table, or why there is none."""
     try:
         make()
-    except (Unmeasured, KeyError, TypeError, ZeroDivisionError) as why:
-        print(f"| {what} | not measured | {why if isinstance(why, Unmeasured) else f'without {why}'} | | |")
+    except LACKS as why:
+        print(f"| {what} | not measured | {lack(why)} | | |")
 
 
 def mine_of(of):

@@ -99,6 +99,12 @@ class GpuScale(unittest.TestCase):
             told = self.scale(*words, "--sptune", "/bin/false", code=2).stderr
             self.assertIn(why, told)
 
+    def test_other_rows(self):
+        put(self.path("targets.jsonl"), [row(200, {"subject": "exchange"})])
+        told = self.scale("show", code=1).stderr
+        self.assertIn("a row without 'exchange'; right would be", told)
+        self.assertEqual(len(told.splitlines()), 1)
+
     def test_eight(self):
         """Numbers that were made up, so that the ratios are known."""
         exchange = {"subject": "exchange", "op": "whole", "seq": 32768}
