@@ -1,15 +1,11 @@
 /* tests/train/test_trainer.c -- a step under every split equals the step of one rank: loss, every gradient, and what the optimizer makes
  * of them. Groups are cut anew within one launch of eight ranks. */
-#include "base/check.h"
+#include "train/trainer_test.h"
 
-#include "base/file.h"
 #include "comm/ranks.h"
 #include "train/trainer.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static const char llama[] =
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"
@@ -29,20 +25,6 @@ static const char window[] =
     "{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":4,\"intermediate_size\":32,\"vocab_size\":256,\"sliding_window\":9}";
 
-static char path[] = "/tmp/sptune-test-XXXXXX";
-
-/* Lines of uneven length, so that ranks have different numbers of valid labels when they are packed. */
-static void file_make(void)
-{
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    char text[6000];
-    for (int i = 0; i < (int)sizeof text; i++)
-        text[i] = (char)(i % 7 == 0 && i / 7 % 5 < 2 ? '\n' : 'a' + (i * i + i / 11) % 26);
-    assert_int_equal(write(fd, text, sizeof text), (ssize_t)sizeof text);
-    close(fd);
-}
-
 static struct trainer_options options_of(const char *config, int sp, int shard, int replicate, int zero, bool packed)
 {
     struct trainer_options o;
@@ -58,7 +40,7 @@ static struct trainer_options options_of(const char *config, int sp, int shard, 
     o.plan.loss = PLAN_LOSS_TILED;
     o.plan.checkpointing = zero % 2 == 0 ? PLAN_CHECKPOINTING_FULL : PLAN_CHECKPOINTING_NONE;
     o.dtype = DTYPE_FP32;
-    snprintf(o.data, sizeof o.data, "%s", path);
+    snprintf(o.data, sizeof o.data, "%s", text_path);
     o.n_seqs = 1;
     o.seqs[0] = 29; /* padded for sp 2 and 4 */
     o.epochs = 10;
@@ -239,22 +221,6 @@ static void every_split_takes_the_same_steps(void **state)
     ranks_pass(4, rank_steps, NULL);
 }
 
-static bool same_file(const char *dir, int a, int b, const char *name)
-{
-    char path_a[512], path_b[512], *text_a = NULL, *text_b = NULL;
-    size_t n_a = 0, n_b = 0;
-    snprintf(path_a, sizeof path_a, "%s/step-%d/%s", dir, a, name);
-    snprintf(path_b, sizeof path_b, "%s/step-%d/%s", dir, b, name);
-    bool same = file_read(path_a, 1 << 24, &text_a, &n_a) == STATUS_OK &&
-                file_read(path_b, 1 << 24, &text_b, &n_b) == STATUS_OK && n_a == n_b && n_a > 1000 &&
-                memcmp(text_a, text_b, n_a) == 0;
-    if (!same)
-        fprintf(stderr, "%s and %s differ\n", path_a, path_b);
-    free(text_a);
-    free(text_b);
-    return same;
-}
-
 /* What one split wrote another reads, and would write the same: step-`from` becomes step-`to`. */
 static int write_again(struct side *side, struct comm *world, const struct trainer_options *base, int sp, int tp,
                        int zero, bool cut, int to)
@@ -303,10 +269,8 @@ static int rank_checkpoints(const struct launch *launch, void *arg)
     RANK_TRY(comm_barrier(side.comm, side.queue));
     for (int w = 0; w < CHECK_COUNT(ways) && !failed; w++, step++)
         failed = write_again(&side, side.comm, &o, ways[w].sp, ways[w].tp, ways[w].zero, ways[w].cut, step + 1);
-    for (int s = 3; s <= step && launch->rank == 0 && !failed; s++) {
-        RANK_CHECK(same_file(o.save, 2, s, "model.safetensors"));
-        RANK_CHECK(same_file(o.save, 2, s, "optimizer.safetensors"));
-    }
+    for (int s = 3; s <= step && launch->rank == 0 && !failed; s++)
+        RANK_CHECK(checkpoint_same(o.save, 2, o.save, s));
     comm_close(alone);
     side_close(&side);
     return failed;
@@ -315,18 +279,11 @@ static int rank_checkpoints(const struct launch *launch, void *arg)
 static void every_split_reads_and_writes_the_same_checkpoint(void **state)
 {
     (void)state;
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
-    char dir[] = "/tmp/sptune-test-XXXXXX", name[128];
+    char dir[] = "/tmp/sptune-test-XXXXXX";
     assert_non_null(mkdtemp(dir));
     ranks_pass(4, rank_checkpoints, dir);
-    for (int step = 2; step <= 11; step++) {
-        for (int f = 0; f < CHECK_COUNT(files); f++) {
-            snprintf(name, sizeof name, "%s/step-%d/%s", dir, step, files[f]);
-            assert_int_equal(unlink(name), 0);
-        }
-        snprintf(name, sizeof name, "%s/step-%d", dir, step);
-        assert_int_equal(rmdir(name), 0);
-    }
+    for (int step = 2; step <= 11; step++)
+        checkpoint_remove(dir, step);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -400,19 +357,6 @@ static void the_rate_warms_up_and_falls(void **state)
     assert_true(trainer_lr(&o, 20, 19) < o.lr * 0.2 && trainer_lr(&o, 20, 19) > o.min_lr);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    file_make();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,5 +368,5 @@ int main(void)
         cmocka_unit_test(layers_that_cannot_be_cut_are_refused),
         cmocka_unit_test(c04_no_label_of_any_rank_is_valid),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, text_make, text_remove);
 }
