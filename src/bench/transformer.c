@@ -149,32 +149,45 @@ static void rope_make(const struct transformer *t, int32_t *positions, float *in
         inv_freq[i] = (float)pow(10000, -2.0 * i / t->shape.head_dim);
 }
 
-/* Collective over the group where rows are gathered. */
-static enum status rope_store(struct transformer *t, const struct mirror *mine, const struct mirror *inv_freq,
-                              struct dev_queue *queue)
+/* What the host knows of RoPE, until the device has it. */
+struct rope_staging {
+    void *positions, *inv_freq;
+    struct mirror mine, frequencies;
+};
+
+static enum status rope_stage(const struct transformer *t, struct rope_staging *out)
 {
-    TRY(dev_copy(queue, t->inv_freq, inv_freq->device, inv_freq->bytes));
-    TRY(block_gather_positions(t->block, mine->device, t->positions, queue));
+    size_t bytes = (size_t)t->rows * sizeof(int32_t), frequency_bytes = (size_t)t->shape.head_dim / 2 * sizeof(float);
+    TRY(mem_alloc(bytes, "positions of rows", &out->positions));
+    TRY(mem_alloc(frequency_bytes, "frequencies of RoPE", &out->inv_freq));
+    rope_make(t, out->positions, out->inv_freq);
+    TRY(mirror_of_host(t->dev, out->positions, bytes, &out->mine));
+    return mirror_of_host(t->dev, out->inv_freq, frequency_bytes, &out->frequencies);
+}
+
+static void rope_unstage(struct rope_staging *staging)
+{
+    mirror_close(&staging->mine);
+    mirror_close(&staging->frequencies);
+    free(staging->positions);
+    free(staging->inv_freq);
+}
+
+/* Collective over the group where rows are gathered. */
+static enum status rope_store(const struct transformer *t, const struct rope_staging *staging, struct dev_queue *queue)
+{
+    TRY(dev_copy(queue, t->inv_freq, staging->frequencies.device, staging->frequencies.bytes));
+    TRY(block_gather_positions(t->block, staging->mine.device, t->positions, queue));
     return dev_sync(queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
-static enum status rope_open(struct transformer *t, struct dev_queue *queue)
+static enum status rope_open(struct bench_env *env, const struct transformer *t, struct dev_queue *queue)
 {
-    struct mirror mine = {0}, frequencies = {0};
-    size_t bytes = (size_t)t->rows * sizeof(int32_t), frequency_bytes = (size_t)t->shape.head_dim / 2 * sizeof(float);
-    void *positions = NULL, *inv_freq = NULL;
-    enum status status = STATUS_OK;
-    TRY_OUT(mem_alloc(bytes, "positions of rows", &positions));
-    TRY_OUT(mem_alloc(frequency_bytes, "frequencies of RoPE", &inv_freq));
-    rope_make(t, positions, inv_freq);
-    TRY_OUT(mirror_of_host(t->dev, positions, bytes, &mine));
-    TRY_OUT(mirror_of_host(t->dev, inv_freq, frequency_bytes, &frequencies));
-    TRY_OUT(rope_store(t, &mine, &frequencies, queue));
-out:
-    mirror_close(&mine);
-    mirror_close(&frequencies);
-    free(positions);
-    free(inv_freq);
+    struct rope_staging staging = {0};
+    enum status status = group_agree(env, rope_stage(t, &staging)); /* who has no positions would not come to gather */
+    if (status == STATUS_OK)
+        status = group_agree(env, rope_store(t, &staging, queue));
+    rope_unstage(&staging);
     return status;
 }
 
@@ -226,7 +239,7 @@ enum status transformer_open(struct bench_env *env, const struct group *group, c
     if (status == STATUS_OK)
         status = group_agree(env, rows_open(t, queue));
     if (status == STATUS_OK)
-        status = group_agree(env, rope_open(t, queue));
+        status = rope_open(env, t, queue);
     if (status != STATUS_OK) {
         transformer_close(t);
         return status;

@@ -231,6 +231,13 @@ struct sum {
     struct dev_queue *queue;
 };
 
+static enum status parts_add(const struct transformer *t, struct mirror *parts, int64_t n, const struct sum *sum)
+{
+    TRY(comm_allreduce(t->group, parts->device, n, DTYPE_FP32, sum->scratch, sum->queue));
+    TRY(dev_sync(sum->queue, clock_deadline(SUBJECT_SYNC_US)));
+    return mirror_load(parts);
+}
+
 /* Parts of all ranks of the group added up in sum->whole. */
 static enum status grad_sum(struct bench_env *env, struct transformer *t, enum block_tensor tensor,
                             const struct piece *piece, struct sum *sum)
@@ -242,11 +249,7 @@ static enum status grad_sum(struct bench_env *env, struct transformer *t, enum b
         status = mirror_of_host(t->dev, sum->whole, (size_t)n * sizeof *sum->whole, &device);
     status = group_agree(env, status);
     if (status == STATUS_OK)
-        status = comm_allreduce(t->group, device.device, n, DTYPE_FP32, sum->scratch, sum->queue);
-    if (status == STATUS_OK)
-        status = dev_sync(sum->queue, clock_deadline(SUBJECT_SYNC_US));
-    if (status == STATUS_OK)
-        status = mirror_load(&device);
+        status = group_agree(env, parts_add(t, &device, n, sum));
     mirror_close(&device);
     return status;
 }

@@ -155,12 +155,46 @@ static void test_gradient_missing(void **state)
     ranks_pass(WORLD, gradient_missing, no_arg);
 }
 
+static const char *scarce = ""; /* what the second request for it finds no memory for */
+static int requests;
+
+enum status __real_mem_alloc(size_t bytes, const char *what, void **out);
+enum status __wrap_mem_alloc(size_t bytes, const char *what, void **out);
+enum status __wrap_mem_alloc(size_t bytes, const char *what, void **out)
+{
+    if (strcmp(what, scarce) == 0 && ++requests == 2)
+        return FAIL(STATUS_NOMEM, "no memory for %s", what);
+    return __real_mem_alloc(bytes, what, out);
+}
+
+/* A rank that has no memory for positions: the others do not wait for it where they are gathered. */
+static int positions_missing(const struct launch *launch, void *arg)
+{
+    struct scene s = {0};
+    struct transformer *t = NULL;
+    (void)arg;
+    if (launch->rank == 1)
+        scarce = "positions of rows"; /* first the device's, then the host's */
+    RANK_TRY(scene_open(&s, launch, PLAN_METHOD_SPLIT_GATHER, false));
+    RANK_CHECK(transformer_open(&s.env, &s.group, &s.order, s.side.queue, &t) == STATUS_NOMEM);
+    RANK_CHECK(t == NULL);
+    scene_close(&s);
+    return 0;
+}
+
+static void test_positions_missing(void **state)
+{
+    (void)state;
+    ranks_pass(WORLD, positions_missing, no_arg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_weights),
         cmocka_unit_test(test_row_missing),
         cmocka_unit_test(test_gradient_missing),
+        cmocka_unit_test(test_positions_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
