@@ -1,6 +1,7 @@
 /* cli/sweep.c -- the axes of `bench`, one table row each. */
 #include "cli/sweep.h"
 
+#include "base/mem.h"
 #include "base/units.h"
 #include "kernels/attention.h"
 #include "sp/exchange.h"
@@ -322,6 +323,47 @@ static const char *replaced_exchange(const struct sweep *sweep, bool asked)
     return asked && alone ? NULL : first;
 }
 
+/* Axes that count for one word of another axis alone. */
+static const struct {
+    const char *option, *of, *word;
+} sole[] = {{"hidden", "span", "block"}, {"ffn", "span", "block"}, {"ring", "method", "ulysses+ring"}};
+
+/* Which of the values of axis a an index of the product of [.., to) stands for: the last axis turns fastest. */
+static int turn_of(const struct sweep *sweep, int to, int index, int a)
+{
+    for (int b = to - 1; b > a; b--)
+        index /= sweep->count[b];
+    return index % sweep->count[a];
+}
+
+/* Is axis a beyond its first value where it does not count? */
+static bool turns_idly(const struct sweep *sweep, int from, int to, int index, int a)
+{
+    if (turn_of(sweep, to, index, a) == 0)
+        return false;
+    for (size_t s = 0; s < sizeof sole / sizeof sole[0]; s++)
+        for (int b = from; b < to && strcmp(sweep->axes[a]->option, sole[s].option) == 0; b++)
+            if (strcmp(sweep->axes[b]->option, sole[s].of) == 0)
+                return strcmp(sweep->words[b][turn_of(sweep, to, index, b)], sole[s].word) != 0;
+    return false;
+}
+
+/* Those of the *n places in the product of axes [from, to) that are not another's again. */
+static enum status places(const struct sweep *sweep, int from, int to, int *n, int **out)
+{
+    int all = *n;
+    TRY(mem_alloc((size_t)all * sizeof **out, "a list of cells", (void **)out));
+    *n = 0;
+    for (int i = 0; i < all; i++) {
+        bool again = false;
+        for (int a = from; a < to && !again; a++)
+            again = turns_idly(sweep, from, to, i, a);
+        if (!again)
+            (*out)[(*n)++] = i;
+    }
+    return STATUS_OK;
+}
+
 enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct sweep *out)
 {
     unsigned bit = subject_bit(subject);
@@ -342,6 +384,11 @@ enum status sweep_open(struct cli *cli, const char *subject, int ranks, struct s
     for (size_t a = 0; a < sizeof axes / sizeof axes[0] && status == STATUS_OK; a++)
         if ((axes[a].subjects & bit) != 0)
             status = read_axis(cli, &axes[a], out);
+    int outer = out->naxes - out->nvariants;
+    if (status == STATUS_OK)
+        status = places(out, 0, outer, &out->cells, &out->cell);
+    if (status == STATUS_OK)
+        status = places(out, outer, out->naxes, &out->variants, &out->variant);
     if (status != STATUS_OK)
         sweep_close(out);
     else
@@ -355,14 +402,15 @@ void sweep_close(struct sweep *sweep)
         free(sweep->numbers[a]);
         free(sweep->storage[a]);
     }
+    free(sweep->cell);
+    free(sweep->variant);
     *sweep = (struct sweep){0};
 }
 
 static enum status apply(const struct sweep *sweep, int from, int to, int index, struct bench_case *c)
 {
-    for (int a = to - 1; a >= from; a--) { /* the last axis turns fastest */
-        int i = index % sweep->count[a];
-        index /= sweep->count[a];
+    for (int a = from; a < to; a++) {
+        int i = turn_of(sweep, to, index, a);
         const struct sweep_axis *axis = sweep->axes[a];
         TRY(axis->set(c, axis->words ? 0 : sweep->numbers[a][i], axis->words ? sweep->words[a][i] : NULL));
     }
@@ -386,8 +434,8 @@ enum status sweep_cell(const struct sweep *sweep, int i, struct bench_case *out)
     int outer = sweep->naxes - sweep->nvariants;
     for (int v = 0; v < sweep->variants; v++) {
         out[v] = sweep->base;
-        TRY(apply(sweep, 0, outer, i, &out[v]));
-        TRY(apply(sweep, outer, sweep->naxes, v, &out[v]));
+        TRY(apply(sweep, 0, outer, sweep->cell[i], &out[v]));
+        TRY(apply(sweep, outer, sweep->naxes, sweep->variant[v], &out[v]));
         if (sweep->docs != NULL)
             TRY(WHERE(problem_set_docs(&out[v].problem, sweep->docs), "--docs"));
         sizes_of_block(&out[v]);
@@ -418,9 +466,9 @@ enum status sweep_legal(const struct sweep *sweep, bool *out)
 const char *sweep_label(const struct sweep *sweep, int i, char buf[96])
 {
     struct text label = {0};
-    for (int a = sweep->naxes - sweep->nvariants - 1, index = i; a >= 0; a--) {
-        int at = index % sweep->count[a];
-        index /= sweep->count[a];
+    int outer = sweep->naxes - sweep->nvariants;
+    for (int a = outer - 1; a >= 0; a--) {
+        int at = turn_of(sweep, outer, sweep->cell[i], a);
         if (sweep->count[a] == 1)
             continue;
         text_add(&label, label.len > 0 ? " %s=" : "%s=", sweep->axes[a]->option);

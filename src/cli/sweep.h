@@ -21,6 +21,7 @@ struct sweep {
     const char *words[SWEEP_AXES][32];
     char *storage[SWEEP_AXES];
     int cells, variants;
+    int *cell, *variant; /* owned: where these are in the product of the axes, in which some are there more than once */
     const char *docs; /* --docs, NULL when not given */
     const char *replaced; /* the exchange whose place a method's own way to move data takes; NULL: none */
 };

@@ -50,9 +50,11 @@ static void test_every_subject(void **state)
         "layer --direction fwd,bwd --chunks 1,2 " SHAPE,
         "layer --direction fwd,bwd --method ring --docs fixed:20 " SHAPE,
         "layer --span attention,block --direction fwd,bwd --ffn 80 " SHAPE,
+        "layer --span attention,block --hidden 48,64 --ffn 64,80,96 " SHAPE, /* attention once: it has none of them */
+        "layer --method ulysses,ring --ring 1,2 " SHAPE,
         "layer --span block --direction fwd,bwd --hidden 48 --method ring,split_gather --docs fixed:20 " SHAPE,
         "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
-    static const int rows[] = {6, 5, 4, 2, 4, 2, 4, 4, 2};
+    static const int rows[] = {6, 5, 4, 2, 4, 2, 4, 7, 2, 4, 2};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
         json_t *document, *row;
