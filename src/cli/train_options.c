@@ -8,6 +8,7 @@
 #include "comm/window.h"
 #include "kernels/attention.h"
 #include "sp/exchange.h"
+#include "sp/target.h"
 #include "train/layout.h"
 
 #include <stdlib.h>
@@ -373,7 +374,7 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
         struct verdict verdict = plan_check_tp(&problem, &o->plan);
         if (!verdict_ok(&verdict))
             return refuse(&verdict, "tp ");
-        verdict = plan_check(&problem, &o->plan, device);
+        verdict = target_advise(target_find("sptune"), &problem, &o->plan, plan_check(&problem, &o->plan, device));
         if (!verdict_ok(&verdict))
             return refuse(&verdict, "sp ");
     }

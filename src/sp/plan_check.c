@@ -148,8 +148,6 @@ struct verdict plan_check_sp(const struct problem *problem, const struct plan *p
     if (plan_ring(plan) > 1 && problem->world % plan->sp != 0)
         return verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
     struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world);
-    if (plan->method == PLAN_METHOD_ULYSSES && plan->sp > problem->heads)
-        heads = verdict_no(heads.rule, "%.180s; method ring splits no heads", heads.why);
     if (verdict_ok(&heads))
         heads = ffn_check(problem, plan);
     return verdict_ok(&heads) ? length_check(problem, plan) : heads;

@@ -1,6 +1,7 @@
 /* sp/target.c -- the table of targets, and the rules that follow from a target's fields. */
 #include "sp/target.h"
 
+#include "base/text.h"
 #include "kernels/attention.h"
 
 #include <string.h>
@@ -84,4 +85,15 @@ struct verdict target_check(const struct target *target, const struct model *mod
         return verdict_no(RULE_TARGET_CANNOT, "sdpa of %s attends across packed documents; flash_attention_2 does not",
                           target->name);
     return target->check(model, problem, plan);
+}
+
+struct verdict target_advise(const struct target *target, const struct problem *problem, const struct plan *plan,
+                             struct verdict no)
+{
+    size_t said = strlen(no.why);
+    bool tp_fits = plan->tp > 0 && problem->heads % plan->tp == 0;
+    if (no.rule == RULE_HEADS_NOT_DIVISIBLE && plan->method == PLAN_METHOD_ULYSSES && tp_fits &&
+        plan->sp > problem->heads / plan->tp && target->methods & 1u << PLAN_METHOD_RING)
+        text_print(no.why + said, sizeof no.why - said, "; method ring splits no heads");
+    return no;
 }

@@ -70,6 +70,11 @@ const char *target_stand_in(const struct target *target, const char *attention_c
 struct verdict target_check(const struct target *target, const struct model *model, const struct problem *problem,
                             const struct plan *plan);
 
+/* The same `no` of plan_check. Where sp is more than the heads that ulysses has to split, and the target executes method ring, that is named too:
+ * it splits none. */
+struct verdict target_advise(const struct target *target, const struct problem *problem, const struct plan *plan,
+                             struct verdict no);
+
 /* The sizes of an Accelerate ParallelismConfig as users write them (cp too, which no plan has) on `world` processes: the rules that
  * Accelerate checks and those it should. target_check applies it; so does reading somebody's configuration. */
 struct verdict target_accelerate_sizes(int world, int dp_replicate, int dp_shard, int tp, int cp, int sp);

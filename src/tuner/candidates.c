@@ -22,7 +22,7 @@ static struct verdict judge(const struct build *build, struct plan *plan, const 
     if (installed && first->rule == RULE_NOT_MEASURED) /* no kernel here has its name */
         verdict = plan_check_without_attention(build->problem, plan, r->dev);
     if (!verdict_ok(&verdict))
-        return verdict;
+        return target_advise(r->target, build->problem, plan, verdict);
     verdict = target_check(r->target, &r->model, build->problem, plan);
     if (verdict_ok(&verdict) && r->global_batch_tokens > 0)
         verdict = work_accumulate(build->problem, plan, r->global_batch_tokens, &plan->accumulate);

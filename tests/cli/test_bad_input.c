@@ -154,7 +154,7 @@ static void test_words(void **state)
         {"tune --heads 8 --seq 4k --method star", "one of: ulysses, ring, split_gather"},
         {"tune --heads 8 --seq 4k --method ring", "accelerate does not execute method ring"},
         {"tune --heads 8 --seq 4k --target sptune --method split_gather --ranks 2 --sp 2", "a number of heads alone"},
-        {"tune --heads 2 --seq 4k --world 4 --sp 4", "method ring splits no heads"},
+        {"tune --heads 2 --seq 4k --world 4 --sp 4 --target sptune --method ulysses", "method ring splits no heads"},
         {"tune --heads 8 --seq 4k --effort lots", "one of: estimate, quick, normal, full"},
         {"tune --heads 8 --seq 4k --dtype int8", "'int8' is not a data type"},
         {"tune --heads 8 --seq 4k --device cuda", NO_CUDA},

@@ -228,13 +228,15 @@ static void test_refused(void **state)
         const char *line, *says;
     } bad[] = {
         {"train --ranks 3 --sp 3", "4 query heads over 3 ranks leave 1 over"},
-        {"train --ranks 8 --sp 8", "4 query heads are fewer than 8 ranks; sp 4"},
+        {"train --ranks 8 --sp 8",
+         "4 query heads are fewer than 8 ranks; method ring splits no heads; sp 4 would work"},
         {"train --ranks 4 --sp 3", "does not divide 4 ranks"},
         {"train --model odd.json --ranks 4 --sp 4 --method split_gather", "leave 2 over; sp 2 would work"},
         {"train --ranks 2 --sp 2 --method split_gather --exchange direct", "moves data by allgather"},
         {"train --ranks 3 --tp 3", "tp 3: 4 query heads over 3 ranks leave 1 over; tp 1 would work"},
         {"train --ranks 8 --tp 8", "tp 8: 4 query heads are fewer than 8 ranks; tp 4 would work"},
-        {"train --ranks 8 --tp 4 --sp 2", "beside tp 4: 1 query heads are fewer than 2 ranks; sp 1 would work"},
+        {"train --ranks 8 --tp 4 --sp 2",
+         "beside tp 4: 1 query heads are fewer than 2 ranks; method ring splits no heads; sp 1 would work"},
         {"train --model odd.json --ranks 4 --tp 4", "34 columns of the MLP over 4 ranks leave 2 over; tp 2 would work"},
         {"train --ranks 4 --tp 3", "sp 1 x tp 3 x dp_replicate 1 does not divide 4 ranks"},
         {"train --ranks 4 --tp 2 --sp 2 --method split_gather", "cut layers already; tp is 1"},

@@ -78,6 +78,30 @@ static void stand_ins_on_the_cpu(void **state)
     assert_false(stands_in);
 }
 
+static void advised(const char *target, const struct problem *problem, const struct plan *plan, const char *why)
+{
+    struct verdict no = target_advise(target_find(target), problem, plan, plan_check(problem, plan, DEV_CPU));
+    assert_string_equal(no.why, why);
+    assert_int_equal(no.nearest[0], 4);
+    assert_int_equal(no.nearest[1], 0);
+}
+
+/* More ranks than heads: a ring where there is one, and the nearest sizes all the same. */
+static void rings_are_advised(void **state)
+{
+    (void)state;
+    const struct problem problem = small_problem(4, 4, 64, 8), more = small_problem(8, 8, 64, 16);
+    struct plan p = small_plan(8, 8);
+    advised("sptune", &problem, &p, "4 query heads are fewer than 8 ranks; method ring splits no heads");
+    advised("accelerate", &problem, &p, "4 query heads are fewer than 8 ranks");
+    p.dp_shard = 1;
+    p.tp = 2;
+    advised("sptune", &more, &p, "beside tp 2: 4 query heads are fewer than 8 ranks; method ring splits no heads");
+    p.tp = 8; /* tp is the matter */
+    p.sp = 1;
+    advised("sptune", &problem, &p, "tp 8: 4 query heads are fewer than 8 ranks");
+}
+
 static void accelerate_refuses(void **state)
 {
     (void)state;
@@ -215,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_sound),
         cmocka_unit_test(stand_ins_on_the_cpu),
+        cmocka_unit_test(rings_are_advised),
         cmocka_unit_test(accelerate_refuses),
         cmocka_unit_test(c32_zero_stage_0),
         cmocka_unit_test(c11_c31_sdpa_and_packed_documents),

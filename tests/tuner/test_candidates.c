@@ -124,6 +124,18 @@ static void test_ring_remains(void **state)
     check_refused("over 4 ranks", "--sp"); /* who named it hears why */
 }
 
+/* Whoever executes no ring is not sent there. */
+static void test_no_ring_remains(void **state)
+{
+    (void)state;
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    request.world = 28;
+    request.space.nsp = 1;
+    request.space.sp[0] = 28;
+    check_refused("14 query heads are fewer than 28 ranks", "--sp");
+    assert_null(strstr(status_last()->what, "ring"));
+}
+
 static void test_refused_target(void **state)
 {
     (void)state;
@@ -420,16 +432,13 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_refused_documents),     CASE(test_refused_class),
-        CASE(test_refused_batch),         CASE(test_refused_sp),
-        CASE(test_ring_remains),          CASE(test_refused_target),
-        CASE(test_refused_briefly),       CASE(test_accumulate),
-        CASE(test_host_memory),           CASE(test_planned_device),
-        CASE(test_fastest_wins),          CASE(test_tie_smaller_sp),
-        CASE(test_tie_is_not_transitive), CASE(test_no_tie),
-        CASE(test_estimate_wins_no_tie),  CASE(test_equal_sp_less_memory),
-        CASE(test_fit_classes),           CASE(test_tie_within_a_class),
-        CASE(test_tokens_objective),      CASE(test_nothing_priced),
+        CASE(test_refused_documents),    CASE(test_refused_class),         CASE(test_refused_batch),
+        CASE(test_refused_sp),           CASE(test_ring_remains),          CASE(test_no_ring_remains),
+        CASE(test_refused_target),       CASE(test_refused_briefly),       CASE(test_accumulate),
+        CASE(test_host_memory),          CASE(test_planned_device),        CASE(test_fastest_wins),
+        CASE(test_tie_smaller_sp),       CASE(test_tie_is_not_transitive), CASE(test_no_tie),
+        CASE(test_estimate_wins_no_tie), CASE(test_equal_sp_less_memory),  CASE(test_fit_classes),
+        CASE(test_tie_within_a_class),   CASE(test_tokens_objective),      CASE(test_nothing_priced),
         CASE(test_reason_of_a_gap),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
