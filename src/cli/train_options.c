@@ -216,10 +216,10 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
     TRY(opt_word(opts, "mlp", tiles, 2, (int)plan->mlp, &picked));
     plan->mlp = (enum plan_mlp)picked;
     if (trainer_cannot(plan)[0] != '\0')
-        return WHERE(
-            HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
-                 "--checkpointing, --offload, --loss and --mlp say otherwise; for the rest tune again without it"),
-            "--plan %s", file);
+        return WHERE(HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
+                          plan->offload == PLAN_OFFLOAD_PARAMS ? "--offload none, or optimizer, takes its place"
+                                                               : "--loss plain, or tiled, takes its place"),
+                     "--plan %s", file);
     TRY(opt_count(opts, "zero", 0, 3, plan->zero_stage, &zero));
     TRY(opt_count(opts, "micro-batch", 1, 1 << 20, plan->micro_batch, &batch));
     TRY(opt_count(opts, "accumulate", 1, 1 << 20, plan->accumulate, &accumulate));

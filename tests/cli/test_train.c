@@ -197,6 +197,17 @@ static void test_plan(void **state)
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
     run_expect(&run, 2);
     run_says(run.err, "this trainer keeps weights on the device");
+    run_says(run.err, "--offload none, or optimizer, takes its place");
+    run_free(&run);
+    memcpy(word, "offload=none loss=fused mlp=plain\"}}", sizeof "offload=none loss=fused mlp=plain\"}}");
+    put("plan.json", text, strlen(text));
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
+    run_expect(&run, 2);
+    run_says(run.err, "this trainer has no fused loss");
+    run_says(run.err, "--loss plain, or tiled, takes its place");
+    run_free(&run);
+    run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1 --loss tiled");
+    run_expect(&run, 0);
     run_free(&run);
 }
 
