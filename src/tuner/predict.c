@@ -33,6 +33,10 @@ static struct verdict predictable(const struct sample_key *key)
         return verdict_no(RULE_NOT_MODELLED, "%s: exchange, attention and layer are predicted", key->subject);
     if (is_of(key, "exchange") && strcmp(key->op, "one") == 0)
         return verdict_no(RULE_NOT_MODELLED, "exchange op one: whole, in and out are predicted");
+    if (is_of(key, "exchange") && key->sp == 1)
+        return verdict_no(RULE_NOT_MODELLED, "sp 1: one rank exchanges nothing");
+    if (key->seq < 1)
+        return verdict_no(RULE_SEQ, "a sequence without tokens takes no time");
     if (key->method[0] != '\0' && strcmp(key->method, "ulysses") != 0)
         return verdict_no(RULE_NOT_MODELLED, "method %s: ulysses is predicted", key->method);
     if (key->span[0] != '\0' && strcmp(key->span, "attention") != 0)
@@ -126,27 +130,36 @@ static bool usable(const struct sample *row, const struct sample_key *asked)
            (row->key.sp > 1 || is_of(&row->key, "attention") || asked->sp == 1) && same_family(&row->key, asked, true);
 }
 
+/* Whose sizes are no problem's, or whose dtype is none, has no load; what is wrong with it stays in `why`. */
+static bool has_load(const struct sample_key *key, struct load *out, struct verdict *why)
+{
+    if (load_of(key, out) == STATUS_OK)
+        return true;
+    *why = verdict_no(RULE_KERNEL_CANNOT, "%.200s", status_last()->what);
+    status_clear();
+    return false;
+}
+
 /* The index of the row to scale, -1 when none will do. Larger groups first, then the nearest, then more ranks at work. */
-static enum status find_source(const struct sample *rows, int n, const struct sample_key *asked,
-                               const struct load *wanted, int *out)
+static int find_source(const struct sample *rows, int n, const struct sample_key *asked, const struct load *wanted)
 {
     double nearest = INFINITY;
-    *out = -1;
+    int found = -1;
     for (int i = 0; i < n; i++) {
         struct load load;
-        if (!usable(&rows[i], asked))
+        struct verdict why;
+        if (!usable(&rows[i], asked) || !has_load(&rows[i].key, &load, &why))
             continue;
-        TRY(load_of(&rows[i].key, &load));
         double away = distance(&rows[i].key, &load, asked, wanted);
-        const struct sample_key *best = *out >= 0 ? &rows[*out].key : NULL;
+        const struct sample_key *best = found >= 0 ? &rows[found].key : NULL;
         bool larger = best != NULL && rows[i].key.sp > best->sp, smaller = best != NULL && rows[i].key.sp < best->sp;
         bool nearer = away < nearest || (away == nearest && best != NULL && rows[i].key.ranks > best->ranks);
         if (!(away <= log(PREDICT_FACTOR)) || smaller || (!larger && !nearer))
             continue;
         nearest = away;
-        *out = i;
+        found = i;
     }
-    return STATUS_OK;
+    return found;
 }
 
 /* What the source's time went to. */
@@ -229,37 +242,42 @@ static enum status waive(const struct sample_key *asked, const struct verdict *v
     return STATUS_OK;
 }
 
-static struct verdict admit(const struct sample_key *asked)
+static struct verdict admit(const struct sample_key *asked, struct load *wanted)
 {
     struct verdict verdict = predictable(asked);
     if (verdict_ok(&verdict) && asked->ranks % asked->sp != 0)
         return verdict_no(RULE_WORLD, "sp %lld does not divide the %lld ranks", (long long)asked->sp,
                           (long long)asked->ranks);
-    return verdict_ok(&verdict)
-               ? model_sp_heads(whole(asked->heads), whole(asked->kv_heads), whole(asked->sp), whole(asked->ranks))
-               : verdict;
+    if (verdict_ok(&verdict))
+        verdict = model_sp_heads(whole(asked->heads), whole(asked->kv_heads), whole(asked->sp), whole(asked->ranks));
+    if (verdict_ok(&verdict))
+        (void)has_load(asked, wanted, &verdict);
+    return verdict;
 }
 
-static enum status predict(const struct sample *rows, int n, const struct sample_key *asked, struct sample *out)
+static struct verdict no_source(const struct sample_key *asked)
 {
-    struct load wanted;
-    int source = -1;
-    TRY(load_of(asked, &wanted));
-    TRY(find_source(rows, n, asked, &wanted, &source));
-    if (source >= 0)
-        return scale_row(&rows[source], asked, &wanted, out);
-    char seq[UNITS_BUF];
-    struct verdict verdict = verdict_no(
-        RULE_NOT_MEASURED, "no row of sp 2 to %lld whose length or bytes are within %d times of those at %s tokens",
-        (long long)asked->sp, PREDICT_FACTOR, units_format_count(asked->seq, seq));
-    return waive(asked, &verdict, out);
+    char sp[48], seq[UNITS_BUF];
+    if (asked->sp == 1)
+        text_print(sp, sizeof sp, "1");
+    else
+        text_print(sp, sizeof sp, "%d to %lld", is_of(asked, "attention") ? 1 : 2, (long long)asked->sp);
+    return verdict_no(RULE_NOT_MEASURED,
+                      "no row of sp %s whose length or bytes are within %d times of those at %s tokens", sp,
+                      PREDICT_FACTOR, units_format_count(asked->seq, seq));
 }
 
 enum status predict_row(const struct sample *rows, int n, int i, int ranks, int sp, struct sample *out)
 {
     struct sample_key asked = rows[i].key;
+    struct load wanted;
     asked.ranks = ranks;
     asked.sp = sp;
-    struct verdict verdict = admit(&asked);
-    return verdict_ok(&verdict) ? predict(rows, n, &asked, out) : waive(&asked, &verdict, out);
+    struct verdict verdict = admit(&asked, &wanted);
+    int source = verdict_ok(&verdict) ? find_source(rows, n, &asked, &wanted) : -1;
+    if (source >= 0)
+        return scale_row(&rows[source], &asked, &wanted, out);
+    if (verdict_ok(&verdict))
+        verdict = no_source(&asked);
+    return waive(&asked, &verdict, out);
 }

@@ -182,12 +182,40 @@ static void test_refused(void **state)
     refused(2, 8, 8, RULE_NOT_MODELLED, "gemm");
 }
 
+/* One rank has no exchange to predict; of attention, and of layers of one rank, it says something. */
+static void test_one_rank(void **state)
+{
+    (void)state;
+    add("exchange", 2, 2, 4096, 100);
+    refused(0, 8, 1, RULE_NOT_MODELLED, "sp 1: one rank exchanges nothing");
+    rows[0].key.sp = rows[0].key.ranks = 1;
+    refused(0, 8, 1, RULE_NOT_MODELLED, "sp 1: one rank exchanges nothing");
+    add("layer", 2, 2, 4096, 100);
+    refused(1, 8, 1, RULE_NOT_MEASURED, "no row of sp 1 whose");
+    add("attention", 8, 8, 4096, 100);
+    refused(2, 4, 4, RULE_NOT_MEASURED, "no row of sp 1 to 4 whose");
+    rows[1].key.sp = rows[1].key.ranks = 1;
+    rows[1].conditions = strdup("{\"exchange_in_us\": 0, \"attention_us\": 50, \"exchange_out_us\": 0}");
+    assert_non_null(rows[1].conditions);
+    predict(1, 8, 1);
+    assert_int_equal(out.outcome, SAMPLE_OK);
+    assert_float_equal(out.scale, 1, 1e-9);
+}
+
 /* A file may hold anything. */
 static void test_absurd(void **state)
 {
     (void)state;
     add("exchange", 2, 2, INT64_MAX, 100);
-    assert_int_equal(predict_row(rows, n, 0, 8, 8, &out), STATUS_USAGE);
+    refused(0, 8, 8, RULE_KERNEL_CANNOT, "seq 9223372036854775807 is beyond any machine");
+    add("exchange", 2, 2, 4096, 100); /* of the same family: the other is no source, and no harm */
+    predict(1, 8, 8);
+    assert_int_equal(out.outcome, SAMPLE_OK);
+    rows[0].key.seq = 4096;
+    text_print(rows[0].key.dtype, sizeof rows[0].key.dtype, "int3");
+    refused(0, 8, 8, RULE_KERNEL_CANNOT, "'int3' is not a data type");
+    rows[0].key.seq = 0;
+    refused(0, 8, 8, RULE_SEQ, "without tokens");
     rows[0].key.seq = 4096;
     rows[0].key.heads = -1;
     predict(0, 8, 8);
@@ -200,7 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PREDICT_CASE(test_exchange), PREDICT_CASE(test_nearest_bytes), PREDICT_CASE(test_largest_group),
         PREDICT_CASE(test_layer),    PREDICT_CASE(test_attention),     PREDICT_CASE(test_refused),
-        PREDICT_CASE(test_absurd),
+        PREDICT_CASE(test_one_rank), PREDICT_CASE(test_absurd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
