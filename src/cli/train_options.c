@@ -55,6 +55,9 @@ const struct opt train_options[] = {
     {"sample", 0, OPT_VALUE, "N",
      "draw N tokens in the end, after the first of the data; with --steps 0 at once [none]"},
     {"temperature", 0, OPT_VALUE, "T", "of --sample; 0: always the likeliest token [0.8]"},
+    {"peak", 0, OPT_VALUE, "TFLOPS",
+     "what one GPU's datasheet says of the dtype: the share of it is shown (MFU); on CPUs in place of the measured "
+     "rate"},
     {"plot", 0, OPT_VALUE, "FILE", "the loss by step as a picture, .svg or .png, by gnuplot"},
     {"save", 0, OPT_VALUE, "DIR", "checkpoints: the last step's, and with --every more"},
     {"every", 0, OPT_VALUE, "N", "steps between checkpoints [none]"},
@@ -239,6 +242,17 @@ enum status train_options_read(struct cli *cli, struct run_options *out)
     TRY(read_schedule(cli, toy, out));
     TRY(read_plan(cli, toy, &o->plan));
     return read_seqs(cli, toy ? 256 : 4096, o);
+}
+
+enum status train_options_peak(const struct cli *cli, double *flops)
+{
+    double peak_tflops;
+    TRY(real(cli, "peak", 0, &peak_tflops));
+    if (opt_given(&cli->opts, "peak") && peak_tflops < 1e-6)
+        return HINT(FAIL(STATUS_USAGE, "--peak is '%s'", opt_value(&cli->opts, "peak")),
+                    "TFLOP/s of a datasheet, such as 989 of an H200 in bf16");
+    *flops = peak_tflops * 1e12;
+    return STATUS_OK;
 }
 
 /* Sizes: what was asked, else the plan's, else what remains. */

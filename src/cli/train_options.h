@@ -10,6 +10,8 @@ extern const struct opt train_options[];
 
 /* Everything that does not depend on the number of ranks. */
 enum status train_options_read(struct cli *cli, struct run_options *out);
+/* What --peak says that one rank's device could do, FLOP per second; 0: it was not given. */
+enum status train_options_peak(const struct cli *cli, double *flops);
 /* The plan on `ranks` ranks: sizes that were not given, exchange and attention of the device. */
 enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device, struct run_options *out);
 /* On rank 0, where the ranks are: what only they can tell (which exchange works). */

@@ -40,7 +40,8 @@ double train_screen_flops(const struct run_options *options, int ranks, int64_t 
 void train_screen_rate(const struct train_screen *screen, double *flops, double *mfu)
 {
     *flops = screen->seconds > 0 ? screen->flops / screen->seconds / screen->ranks : 0;
-    *mfu = screen->fma_flops > 0 ? *flops / screen->fma_flops : -1;
+    double most = screen->peak_flops > 0 ? screen->peak_flops : screen->fma_flops;
+    *mfu = most > 0 ? *flops / most : -1;
 }
 
 /* ---- begin and steps ---- */
@@ -232,6 +233,9 @@ static void add_rate(struct text *out, const struct train_screen *screen)
     train_screen_rate(screen, &flops, &mfu);
     if (mfu < 0)
         text_add(out, "model FLOPs  %.3g TFLOP/s per rank", flops * 1e-12);
+    else if (screen->peak_flops > 0)
+        text_add(out, "model FLOPs  %.3g TFLOP/s per rank, %.2g %% of the %.4g TFLOP/s of --peak", flops * 1e-12,
+                 100 * mfu, screen->peak_flops * 1e-12);
     else
         text_add(out,
                  "model FLOPs  %.3g GFLOP/s per rank, %.2g %% of the %.3g GFLOP/s that multiply-adds reach on its CPUs",

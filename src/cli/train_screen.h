@@ -11,9 +11,10 @@ struct train_screen {
     const struct run_options *options;
     int ranks;
     enum dev_kind dev;
-    double fma_flops; /* per second: multiply-adds of one rank's threads while all ranks are busy; 0: not known */
-    int64_t steps;    /* that the run will have */
-    int64_t tokens;   /* of the steps done, */
+    double fma_flops;  /* per second: multiply-adds of one rank's threads while all ranks are busy; 0: not known */
+    double peak_flops; /* the same as --peak has it, which then counts; 0: not given */
+    int64_t steps;     /* that the run will have */
+    int64_t tokens;    /* of the steps done, */
     double seconds, flops, first_loss;
     struct train_point *points; /* [n_points] of the curve */
     int64_t n_points, cap_points;
@@ -21,13 +22,13 @@ struct train_screen {
     json_t *sample; /* NULL: there is none */
 };
 
-/* Zero-initialised but for the first five; rows are made here. */
+/* Zero-initialised but for the first six; rows are made here. */
 enum status train_screen_open(struct train_screen *screen, struct run_sink *out);
 void train_screen_close(struct train_screen *screen);
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result);
 /* FLOPs that the model asks of a step of all ranks: 3 times the forward pass (docs/training.md). */
 double train_screen_flops(const struct run_options *options, int ranks, int64_t tokens);
-/* Per second and rank; mfu < 0: the machine's rate is not known. */
+/* Per second and rank; mfu, the share of peak_flops, else of fma_flops, < 0: neither is known. */
 void train_screen_rate(const struct train_screen *screen, double *flops, double *mfu);
 /* The curve as a picture. train_plot_check: can it be drawn and written, before hours are spent? */
 enum status train_plot_check(const char *path);

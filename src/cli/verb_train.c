@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct asked {
+    struct run_options options;
+    double peak_flops;
+};
+
 /* Of a run that trained: its rows, rates per second and rank, what the model drew. */
 static void add_run(json_t *document, const struct train_screen *screen, const struct run_result *result)
 {
@@ -119,14 +124,15 @@ static enum status train(struct ranks *ranks, struct run_options *options, struc
 
 static enum status root(struct ranks *ranks, void *arg)
 {
-    struct run_options *options = arg;
+    struct asked *asked = arg;
     struct train_screen screen = {.cli = ranks->cli,
-                                  .options = options,
+                                  .options = &asked->options,
                                   .ranks = comm_size(ranks->env.world),
-                                  .dev = dev_kind_of(ranks->env.dev)};
-    enum status status = train_options_finish(ranks, options);
+                                  .dev = dev_kind_of(ranks->env.dev),
+                                  .peak_flops = asked->peak_flops};
+    enum status status = train_options_finish(ranks, &asked->options);
     if (status == STATUS_OK)
-        status = train(ranks, options, &screen);
+        status = train(ranks, &asked->options, &screen);
     train_screen_close(&screen);
     return status;
 }
@@ -153,12 +159,14 @@ static enum status run(struct cli *cli)
 {
     struct topo topo;
     struct ranks_options how;
-    struct run_options *options = calloc(1, sizeof *options);
-    if (options == NULL)
+    struct asked *asked = calloc(1, sizeof *asked);
+    if (asked == NULL)
         return FAIL(STATUS_NOMEM, "no memory for options");
     enum status status = ranks_options_read(cli, &how);
     if (status == STATUS_OK)
-        status = train_options_read(cli, options);
+        status = train_options_read(cli, &asked->options);
+    if (status == STATUS_OK)
+        status = train_options_peak(cli, &asked->peak_flops);
     if (status == STATUS_OK)
         status = topo_open("local", &topo);
     if (status == STATUS_OK) {
@@ -167,12 +175,12 @@ static enum status run(struct cli *cli)
         how.n = (int)n;
         how.answers = true;
         if (status == STATUS_OK)
-            status = train_options_plan(cli, (int)n, how.kind, options);
+            status = train_options_plan(cli, (int)n, how.kind, &asked->options);
         if (status == STATUS_OK)
-            status = ranks_run(cli, &topo, &how, root, options);
+            status = ranks_run(cli, &topo, &how, root, asked);
         topo_free(&topo);
     }
-    free(options);
+    free(asked);
     return status;
 }
 

@@ -34,8 +34,14 @@ static void test_screen(void **state)
     run_says(run.out, "sp=2 dp_shard=1");
     run_says(run.out, "3 of 3 steps");
     run_says(run.out, "GFLOP/s per rank");
+    run_says(run.out, "multiply-adds");
     run_says_not(run.out, "exposed exchange");
     run_says_not(run.out, "of the host");
+    run_free(&run);
+    run_do(&run, TINY "--steps 1 --peak 12.5");
+    run_expect(&run, 0);
+    run_says(run.out, " % of the 12.5 TFLOP/s of --peak");
+    run_says_not(run.out, "multiply-adds");
     run_free(&run);
     run_do(&run, TINY "--steps 1 --checkpointing offload");
     run_expect(&run, 0);
@@ -70,6 +76,21 @@ static void test_json(void **state)
     /* ln 256 is the loss of one who knows nothing. */
     assert_true(fabs(json_real_value(json_object_get(json_array_get(rows, 0), "loss")) - log(256)) < 0.2);
     assert_true(json_real_value(json_object_get(json_array_get(rows, 2), "loss")) < 5.3);
+    json_decref(document);
+    run_free(&run);
+}
+
+/* On CPUs it overrides what was measured. */
+static void test_peak(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, TINY "--steps 1 --peak 0.001 --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train");
+    double tflops = json_real_value(json_object_get(document, "tflops"));
+    assert_true(tflops > 0);
+    assert_true(fabs(json_real_value(json_object_get(document, "mfu")) / (tflops * 1000) - 1) < 1e-9);
     json_decref(document);
     run_free(&run);
 }
@@ -242,6 +263,8 @@ static void test_refused(void **state)
         {"train --ranks 8 --sp 8",
          "4 query heads are fewer than 8 ranks; method ring splits no heads; sp 4 would work"},
         {"train --ranks 4 --sp 3", "does not divide 4 ranks"},
+        {"train --peak 0", "TFLOP/s of a datasheet"},
+        {"train --peak 989T", "--peak is '989T'"},
         {"train --model odd.json --ranks 4 --sp 4 --method split_gather", "leave 2 over; sp 2 would work"},
         {"train --ranks 2 --sp 2 --method split_gather --exchange direct", "moves data by allgather"},
         {"train --ranks 3 --tp 3", "tp 3: 4 query heads over 3 ranks leave 1 over; tp 1 would work"},
@@ -633,12 +656,12 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),     cmocka_unit_test(test_json),          cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_verify),     cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_eval),       cmocka_unit_test(test_refused),       cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_bad_weights),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),        cmocka_unit_test(test_learnt),
-        cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_screen),      cmocka_unit_test(test_json),       cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_peak),        cmocka_unit_test(test_verify),     cmocka_unit_test(test_verify_narrow),
+        cmocka_unit_test(test_plan),        cmocka_unit_test(test_eval),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_bad_weights), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_learnt),      cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }
