@@ -295,15 +295,22 @@ static void row_text(const struct plan *base, const char *chunks, char what[192]
                chunks);
 }
 
-/* Can the ranks move what the plans of a row move? The same on every rank. */
-static struct verdict path_check(const struct plan *base, const struct group *group)
+/* Can the ranks move what the plans of a row move? Some exchanges find out only when they are made. */
+static enum status path_check(const struct plan *base, const struct group *group, struct tally *tally)
 {
-    const struct exchange_shape shape = {.batch = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
+    const struct exchange_shape shape = {.batch = 1, .seq_local = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
     const struct exchange *exchange = exchange_find(base->exchange);
+    void *state = NULL;
     if (plan_head_ranks(base) == 1 || exchange == NULL)
-        return VERDICT_YES;
-    /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
-    return exchange->supports(&shape, group->comm);
+        return STATUS_OK;
+    enum status status = exchange->create(&shape, group->comm, &state);
+    if (status == STATUS_OK)
+        exchange->destroy(state);
+    if (status != STATUS_UNSUPPORTED)
+        return status;
+    tally_cannot(tally, status_last()->what);
+    status_clear();
+    return STATUS_OK;
 }
 
 static enum status plan_row(struct bench_env *env, uint64_t seed, const struct plan *base, const struct plan *only,
@@ -316,10 +323,7 @@ static enum status plan_row(struct bench_env *env, uint64_t seed, const struct p
     space_make(env, base, only, &space);
     int local = space.chunks[0] > LOCAL ? space.chunks[0] + space.chunks[0] % 2 : LOCAL; /* pairs of heads share a kv head */
     TRY(group_open(env, base->sp, &group));
-    struct verdict path = path_check(base, &group);
-    enum status status = STATUS_OK;
-    if (!verdict_ok(&path))
-        tally_cannot(&tally, path.why);
+    enum status status = tally_status(&tally, path_check(base, &group, &tally));
     for (int i = 0; i < CHECK_PROBLEMS && status == STATUS_OK && !tally.cannot; i++) {
         struct problem problem;
         check_problem(i, base->sp, comm_size(env->world), local, &problem);

@@ -165,19 +165,15 @@ out:
     return status;
 }
 
-struct verdict comm_beside_verdict(const struct comm *group)
-{
-    return group->job->beside;
-}
-
+/* A refusal is not kept: ranks of other groups would not know of it, and wait for these. */
 enum status comm_beside(struct comm *group, struct comm **out)
 {
-    struct verdict *verdict = &group->job->beside;
-    enum status status = group->beside != NULL || !verdict_ok(verdict) ? STATUS_OK : open_beside(group, &group->beside);
-    if (status == STATUS_ABSENT || status == STATUS_UNSUPPORTED)
-        *verdict = verdict_no(RULE_EXCHANGE_CANNOT, "%s", status_last()->what);
-    if (!verdict_ok(verdict))
-        return FAIL(STATUS_UNSUPPORTED, "%s", verdict->why);
+    enum status status = group->beside != NULL ? STATUS_OK : open_beside(group, &group->beside);
+    if (status == STATUS_ABSENT) {
+        struct status_message message = *status_last();
+        message.code = status = STATUS_UNSUPPORTED;
+        status_restore(&message);
+    }
     TRY(status);
     group->beside->after_us = group->after_us;
     *out = group->beside;

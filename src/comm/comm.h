@@ -28,10 +28,9 @@ enum status comm_split(struct comm *parent, int color, int key, struct comm **ou
 enum status comm_open_beside(const struct comm *comm, struct comm **out);
 void comm_close(struct comm *comm);
 /* The same ranks by messages of UCX, whatever carries the job's data: for who asks for them by name. Opened at the first call, kept and
- * closed by the group. Collective over it. STATUS_UNSUPPORTED with the reason where UCX is not here or cannot move memory of this device;
- * the verdict says so from then on, on these ranks. */
+ * closed by the group. Collective over it. STATUS_UNSUPPORTED with the reason where UCX is not here or cannot move memory of this device,
+ * on all ranks of the group; another group may have it. */
 enum status comm_beside(struct comm *group, struct comm **out);
-struct verdict comm_beside_verdict(const struct comm *group);
 
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);

@@ -30,7 +30,6 @@ struct comm_job { /* shared by all groups of a job */
     void *state;
     int groups;
     unsigned char used[GROUP_CONTEXTS / 8]; /* contexts of the groups that this rank is in */
-    struct verdict beside;                  /* of comm_beside, no once it was tried in vain */
 };
 
 struct comm {
