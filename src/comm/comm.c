@@ -29,11 +29,24 @@ static void job_release(struct comm_job *job)
     free(job);
 }
 
+/* The ranks beside part by messages of this group, among which others may still be at work when this one gives up. So all say first, by
+ * messages of their own, that they are here; where that fails their transport is broken, and closes without a word. */
+static void part(struct comm *comm)
+{
+    const struct status_message kept = *status_last();
+    if (comm->beside != NULL) {
+        comm->beside->after_us = comm->after_us;
+        comm_barrier(comm->beside, NULL);
+        status_restore(&kept);
+    }
+    comm_close(comm->beside);
+}
+
 static void destroy(struct comm *comm)
 {
     if (!comm)
         return;
-    comm_close(comm->beside); /* its ranks part by messages of this group */
+    part(comm);
     for (int kind = 0; kind < TRANSPORT_ROUTES; kind++)
         if (comm->route[kind] != NULL)
             comm->job->transport->routes->close(comm->route[kind]);
@@ -135,8 +148,9 @@ void comm_close(struct comm *comm)
     if (!comm)
         return;
     struct comm_job *job = comm->job;
-    set_used(job, comm->context, false);
+    const int context = comm->context;
     destroy(comm);
+    set_used(job, context, false); /* what its ranks part by carries it */
     job_release(job);
 }
 

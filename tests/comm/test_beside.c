@@ -1,6 +1,6 @@
 /* tests/comm/test_beside.c -- UCX beside the transport of a job: the same ranks, every byte where it belongs, job and groups, in turn with
  * the job's own messages; and a UCX that cannot move a device's memory says so, to all ranks
- * of the group. A death ends it, and leaves no process.
+ * of the group. A rank that fails parts alone. A death ends it, and leaves no process.
  */
 #include "base/dev_ops.h"
 #include "comm/comm_group.h"
@@ -172,7 +172,34 @@ static void memory_is_mapped_to_know_that_it_can_be(void **state)
     ranks_pass(3, reaching, tcp);
 }
 
-enum { VICTIM = 1, DIE_US = 100 * 1000 };
+enum { VICTIM = 1, DIE_US = 100 * 1000, SHORT_US = 500 * 1000 };
+
+/* A rank gives up and cleans up while the others go on in the group: they miss it, and take nothing of its parting for theirs. */
+static int left_behind(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct comm *group = NULL, *beside = NULL;
+    double value = 1;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(comm_split(side.comm, 0, 0, &group));
+    RANK_TRY(comm_beside(group, &beside));
+    comm_set_deadline(group, SHORT_US);
+    enum status status = launch->rank == VICTIM ? STATUS_OK : comm_max(group, &value, 1);
+    int code = ranks_note(launch, status);
+    comm_close(group);
+    ranks_await_notes(launch);
+    side_close(&side);
+    return code;
+}
+
+static void nobody_meets_who_leaves_alone(void **state)
+{
+    (void)state;
+    ranks_run(2, left_behind, NULL);
+    assert_int_equal(board->code[1 - VICTIM], STATUS_TIMEOUT);
+    assert_int_equal(board->rank[1 - VICTIM], VICTIM);
+}
 
 static int until_death(const struct launch *launch, void *arg)
 {
@@ -211,6 +238,7 @@ int main(void)
         cmocka_unit_test(ranks_exchange_beside),
         cmocka_unit_test(what_ucx_cannot_move_is_refused),
         cmocka_unit_test(memory_is_mapped_to_know_that_it_can_be),
+        cmocka_unit_test(nobody_meets_who_leaves_alone),
         cmocka_unit_test(a_death_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
