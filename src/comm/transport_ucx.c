@@ -365,8 +365,10 @@ static enum status agree_on_way(struct ucx *ucx)
 {
     const struct ucx_way mine = ucx->way;
     struct ucx_way *all = NULL;
-    TRY(ucx_agree(ucx, mem_alloc((size_t)ucx->nmembers * sizeof *all, "kinds of connections", (void **)&all)));
-    enum status status = ucx_share(ucx, &mine, sizeof mine, all);
+    enum status status = mem_alloc((size_t)ucx->nmembers * sizeof *all, "kinds of connections", (void **)&all);
+    status = ucx_agree(ucx, status);
+    if (status == STATUS_OK)
+        status = ucx_share(ucx, &mine, sizeof mine, all);
     for (int m = 0; status == STATUS_OK && m < ucx->nmembers; m++) {
         ucx->way.shm = ucx->way.shm && all[m].shm;
         ucx->way.direct = ucx->way.direct && all[m].direct;

@@ -72,11 +72,16 @@ enum status ucx_cuda_reaches(const struct ucx *ucx, bool *out)
     struct offer mine = {.ok = false}, *all = NULL;
     void *memory = NULL, *local;
     bool reaches = true;
-    TRY(ucx_agree(ucx, mem_alloc((size_t)ucx->nmembers * sizeof *all, "memory of ranks", (void **)&all)));
+    enum status status = mem_alloc((size_t)ucx->nmembers * sizeof *all, "memory of ranks", (void **)&all);
+    status = ucx_agree(ucx, status);
+    if (status != STATUS_OK) {
+        free(all);
+        return status;
+    }
     status_clear();
     mine.ok = job->transport->memory_create != NULL &&
               job->transport->memory_create(job->state, 1, "a try", &memory, &local, &mine.key) == STATUS_OK;
-    enum status status = ucx_share(ucx, &mine, sizeof mine, all);
+    status = ucx_share(ucx, &mine, sizeof mine, all);
     for (int m = 0; status == STATUS_OK && m < ucx->nmembers; m++)
         reaches = reaches && (m == ucx->place || maps(job, ucx->members[m], &all[m]));
     if (status == STATUS_OK) {

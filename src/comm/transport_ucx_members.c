@@ -33,9 +33,9 @@ static enum status gather_job(const struct ucx *ucx, const void *mine, size_t by
     enum status status = ucx_agree(ucx, mem_alloc((size_t)ucx->nmembers * sizeof *sizes, "sizes", (void **)&sizes));
     if (status == STATUS_OK)
         status = boot_allgatherv(ucx->boot, mine, bytes, all, sizes, clock_deadline(BOOT_DEADLINE_US));
-    char *at = *all;
+    size_t at = 0;
     for (int m = 0; status == STATUS_OK && m < ucx->nmembers; m++) {
-        rows[m] = at;
+        rows[m] = *all + at;
         at += sizes[m];
     }
     free(sizes);

@@ -164,12 +164,26 @@ static int reaching(const struct launch *launch, void *arg)
     return 0;
 }
 
+/* Rank 0 asks for more than any machine has; the others give back what they got. */
+static int out_of_memory(const struct launch *launch, void *arg)
+{
+    struct side side;
+    bool reaches;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    const struct ucx ucx = {.group = side.comm, .nmembers = launch->rank == 0 ? -1 : launch->size};
+    RANK_CHECK(ucx_cuda_reaches(&ucx, &reaches) == STATUS_NOMEM);
+    side_close(&side);
+    return 0;
+}
+
 static void memory_is_mapped_to_know_that_it_can_be(void **state)
 {
     char shm[] = "shm", tcp[] = "tcp";
     (void)state;
     ranks_pass(3, reaching, shm);
     ranks_pass(3, reaching, tcp);
+    ranks_pass(3, out_of_memory, NULL);
 }
 
 enum { VICTIM = 1, DIE_US = 100 * 1000, SHORT_US = 500 * 1000 };
