@@ -81,18 +81,21 @@ static enum status row_join(struct check_report *report, const char *area, const
                             bool spread)
 {
     struct check_row row = {.outcome = CHECK_PASSED};
+    const struct tally *cannot = NULL;
     row_name(&row, area, what);
     for (int r = 0; r < ranks; r++) {
+        if (all[r].cannot && all[r].cases == 0 && cannot == NULL)
+            cannot = &all[r];
         row.cases = spread || r == 0 ? row.cases + all[r].cases : row.cases;
         if (!all[r].wrong || row.outcome == CHECK_FAILED)
             continue;
         row.outcome = CHECK_FAILED;
         text_print(row.why, sizeof row.why, "rank %d: %.240s", r, all[r].why);
     }
-    if (row.cases == 0 && row.outcome == CHECK_PASSED) {
+    if ((row.cases == 0 || cannot != NULL) && row.outcome == CHECK_PASSED) { /* one group may do what another cannot */
         row.outcome = CHECK_WAIVED;
-        row.rule = all[0].cannot ? RULE_EXCHANGE_CANNOT : RULE_KERNEL_CANNOT;
-        text_print(row.why, sizeof row.why, "%s", all[0].cannot ? all[0].why : "none of the small problems is legal for it");
+        row.rule = cannot != NULL ? RULE_EXCHANGE_CANNOT : RULE_KERNEL_CANNOT;
+        text_print(row.why, sizeof row.why, "%s", cannot != NULL ? cannot->why : "none of the small problems is legal for it");
     }
     return row_append(report, &row);
 }

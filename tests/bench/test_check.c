@@ -162,6 +162,31 @@ static void test_wrong_exchanges(void **state)
     ranks_pass(2, wrong_exchanges, no_arg);
 }
 
+/* The second of two groups cannot move it: the row is not one that passed. */
+static int refused_by_one(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct side side;
+    struct tally tally = {.cases = launch->rank == 0};
+    struct check_report report = {0};
+    (void)arg;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    if (launch->rank == 1)
+        tally_cannot(&tally, "no way");
+    RANK_TRY(check_row_add(&env, launch->rank == 0 ? &report : NULL, "exchange", "half", &tally, false));
+    RANK_CHECK(launch->rank != 0 || (report.waived == 1 && report.rows[0].rule == RULE_EXCHANGE_CANNOT));
+    RANK_CHECK(launch->rank != 0 || strcmp(report.rows[0].why, "no way") == 0);
+    check_report_free(&report);
+    side_close(&side);
+    return 0;
+}
+
+static void test_refused_by_one(void **state)
+{
+    (void)state;
+    ranks_pass(2, refused_by_one, no_arg);
+}
+
 /* ---- attention that is wrong ---- */
 
 static enum status wrong_scale(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
@@ -237,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_everything),
         cmocka_unit_test(test_only),
         cmocka_unit_test(test_wrong_exchanges),
+        cmocka_unit_test(test_refused_by_one),
         cmocka_unit_test(test_wrong_attentions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
