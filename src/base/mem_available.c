@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static bool meminfo(const char *root, const char *key, int64_t *out_bytes)
 {
@@ -79,6 +80,21 @@ enum status mem_available(int64_t *out_bytes)
 {
     int64_t total;
     return mem_limits_at("", out_bytes, &total);
+}
+
+int64_t mem_where(void)
+{
+    struct cgroup group;
+    struct stat dir = {0};
+    unsigned long long high, low;
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    bool told = file != NULL && fscanf(file, "%8llx-%4llx", &high, &low) == 2;
+    if (file != NULL)
+        fclose(file);
+    /* the group's directory, not its name: each container calls its own / */
+    if (!told || (cgroup_find("", "memory", &group) && stat(group.dir, &dir) != 0))
+        return 0;
+    return (int64_t)(((high << 16 | low) + dir.st_ino + ((uint64_t)dir.st_dev << 32)) & ((UINT64_C(1) << 53) - 1));
 }
 
 enum status mem_total(int64_t *out_bytes)

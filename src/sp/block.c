@@ -168,15 +168,14 @@ static enum status scratch_alloc(struct block *block)
     return dev_room_take(&block->room, (int64_t)block->scratch_bytes, "workspace of a block", &block->scratch);
 }
 
-enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
-                         int64_t mlp_rows, struct dev *dev, struct block **out)
+/* Everything but memory. */
+static enum status block_fill(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
+                              int64_t mlp_rows, struct dev *dev, struct block *block)
 {
-    struct block *block = NULL;
     int ways = parallel->cut != NULL ? comm_size(parallel->cut) : 1;
     TRY(block_cut_check(shape, ways));
     if (rows % parallel->batch != 0)
         return FAIL(STATUS_USAGE, "%lld rows of %lld sequences", (long long)rows, (long long)parallel->batch);
-    TRY(mem_alloc(sizeof *block, "a block", (void **)&block));
     block->shape = block_shape_cut(shape, ways);
     block->ways = ways;
     block->cut = parallel->cut;
@@ -186,7 +185,17 @@ enum status block_create(const struct block_shape *shape, const struct block_par
     block->tiled = mlp_rows > 0;
     block->tile = block->tiled && mlp_rows < block->all ? mlp_rows : block->all;
     block->room.dev = dev;
-    enum status status = scratch_alloc(block);
+    return STATUS_OK;
+}
+
+enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
+                         int64_t mlp_rows, struct dev *dev, struct block **out)
+{
+    struct block *block = NULL;
+    TRY(mem_alloc(sizeof *block, "a block", (void **)&block));
+    enum status status = block_fill(shape, parallel, rows, mlp_rows, dev, block);
+    if (status == STATUS_OK)
+        status = scratch_alloc(block);
     if (status != STATUS_OK) {
         block_destroy(block);
         return status;
@@ -233,6 +242,19 @@ enum status block_keep(struct block *block, struct block_kept **out)
         return status;
     }
     *out = kept;
+    return STATUS_OK;
+}
+
+enum status block_need(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
+                       int64_t mlp_rows, struct dev *dev, int64_t *out_block, int64_t *out_kept)
+{
+    struct block block = {.room.counts = true};
+    struct block_kept kept = {.room.counts = true};
+    TRY(block_fill(shape, parallel, rows, mlp_rows, dev, &block));
+    TRY(scratch_alloc(&block));
+    TRY(kept_alloc(&block, &kept));
+    *out_block = block.room.bytes;
+    *out_kept = kept.room.bytes;
     return STATUS_OK;
 }
 

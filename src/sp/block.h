@@ -99,6 +99,9 @@ struct block_parallel {
 /* shape: of whole weights. mlp_rows: rows of the MLP at a time, of which nothing is kept; 0: all, kept. */
 enum status block_create(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
                          int64_t mlp_rows, struct dev *dev, struct block **out);
+/* What such a block takes of the device, and each block_keep of it; nothing is taken. */
+enum status block_need(const struct block_shape *shape, const struct block_parallel *parallel, int64_t rows,
+                       int64_t mlp_rows, struct dev *dev, int64_t *out_block, int64_t *out_kept);
 void block_destroy(struct block *block);
 enum status block_keep(struct block *block,
                        struct block_kept **out); /* belongs to the block's device; destroyed before it */

@@ -178,7 +178,6 @@ static enum status rows_alloc(struct decoder *d)
 {
     const struct model *m = &d->layout->model;
     int64_t wide = m->hidden * d->elem_bytes;
-    TRY(rows_fit(d, (size_t)(d->rows * wide)));
     TRY(dev_room_take(&d->room, d->rows * wide, "normalised rows", &d->h));
     TRY(dev_room_take(&d->room, d->rows * wide, "gradients of activations", &d->dx));
     TRY(dev_room_take(&d->room, d->rows * 4, "statistics of the norm", &d->rstd));
@@ -203,17 +202,29 @@ static int64_t tile_rows(const struct decoder *d)
     return d->plan.loss == PLAN_LOSS_PLAIN || tiles < 2 ? d->rows : (d->rows + tiles - 1) / tiles;
 }
 
+/* Of what depends on the problem: what is no memory. */
+static void problem_set(struct decoder *d, const struct problem *problem)
+{
+    d->problem = *problem;
+    d->rows = problem->batch * shard_local(problem, &d->plan);
+    d->tile = tile_rows(d);
+    d->sets = d->plan.checkpointing == PLAN_CHECKPOINTING_NONE ? d->layout->model.layers : 1;
+}
+
+/* Rows of the MLP at a time, as sp/work_memory.c has it. */
+static int64_t mlp_rows(const struct decoder *d)
+{
+    return d->plan.mlp == PLAN_MLP_TILED ? d->layout->model.hidden : 0;
+}
+
 static enum status own_alloc(struct decoder *d)
 {
-    int layers = d->layout->model.layers;
     struct block_parallel parallel = {d->groups->cut, d->problem.batch};
-    d->tile = tile_rows(d);
-    d->sets = d->plan.checkpointing == PLAN_CHECKPOINTING_NONE ? layers : 1;
     TRY(mem_alloc((size_t)d->sets * sizeof *d->exec, "attention layers", (void **)&d->exec));
     TRY(mem_alloc((size_t)d->sets * sizeof *d->kept, "what layers keep", (void **)&d->kept));
+    TRY(rows_fit(d, (size_t)(d->rows * d->layout->model.hidden * d->elem_bytes)));
     TRY(rows_alloc(d));
-    int64_t mlp_rows = d->plan.mlp == PLAN_MLP_TILED ? d->layout->model.hidden : 0; /* as sp/work_memory.c has it */
-    TRY(block_create(&d->layout->block, &parallel, d->rows, mlp_rows, d->dev, &d->block));
+    TRY(block_create(&d->layout->block, &parallel, d->rows, mlp_rows(d), d->dev, &d->block));
     for (int s = 0; s < d->sets; s++)
         TRY(block_keep(d->block, &d->kept[s]));
     return STATUS_OK;
@@ -224,13 +235,34 @@ static enum status bind(struct decoder *d, const struct problem *problem)
     if (d->bound && memcmp(&d->problem, problem, sizeof *problem) == 0)
         return STATUS_OK;
     unbind(d);
-    d->problem = *problem;
-    d->rows = problem->batch * shard_local(problem, &d->plan);
+    problem_set(d, problem);
     TRY(groups_agree(d->groups, own_alloc(d), "allocate activations"));
     for (int s = 0; s < d->sets; s++)
         TRY(groups_agree(d->groups, exec_create(problem, &d->plan, d->groups->sp, d->dev, &d->exec[s]),
                          "prepare a layer"));
     d->bound = true;
+    return STATUS_OK;
+}
+
+enum status decoder_need(const struct layout *layout, const struct plan *plan, const struct problem *problem,
+                         const struct groups *groups, struct dev *dev, struct decoder_need *out)
+{
+    struct decoder d = {.layout = layout, .plan = *plan, .groups = groups, .dev = dev, .room.counts = true};
+    struct block_parallel parallel = {groups->cut, problem->batch};
+    struct problem piece = *problem;
+    struct plan piece_plan = *plan;
+    struct decoder_need need = {0};
+    d.elem_bytes = dtype_bytes(layout->block.dtype);
+    problem_set(&d, problem);
+    TRY(rows_alloc(&d));
+    TRY(block_need(&layout->block, &parallel, d.rows, mlp_rows(&d), dev, &need.mlp, &need.kept));
+    TRY(plan_cut(&piece, &piece_plan));
+    stash_need(layout->model.layers, plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD,
+               d.rows * layout->model.hidden * d.elem_bytes, &need.between, &need.host);
+    need.kept = d.sets * (need.kept + work_exec_bytes(&piece, &piece_plan));
+    need.logits = d.tile * layout->model.vocab * (4 + (layout->block.dtype != DTYPE_FP32 ? d.elem_bytes : 0));
+    need.rest = d.room.bytes - need.logits;
+    *out = need;
     return STATUS_OK;
 }
 

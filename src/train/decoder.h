@@ -24,6 +24,17 @@ struct decoder_batch {
 /* All is borrowed. */
 enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan,
                            const struct groups *groups, struct dev *dev, struct decoder **out);
+/* What a run of such a problem takes on this rank: of the device, and of the host where rows are offloaded. Nothing is taken. */
+struct decoder_need {
+    int64_t between; /* rows between layers */
+    int64_t kept;    /* what layers keep for their backward, attention's buffers with it */
+    int64_t mlp;     /* and what a layer works with */
+    int64_t logits;
+    int64_t rest;
+    int64_t host;
+};
+enum status decoder_need(const struct layout *layout, const struct plan *plan, const struct problem *problem,
+                         const struct groups *groups, struct dev *dev, struct decoder_need *out);
 void decoder_destroy(struct decoder *decoder);
 /* The problem may differ from call to call (length, documents); what depends on it is made again then. *loss: the sum of this rank's
  * token losses. With backward, gradients of scale * loss are added. */

@@ -239,22 +239,7 @@ static enum status alloc_all(struct params *params)
     return scratch_alloc(params);
 }
 
-/* What cannot fit is refused before minutes are spent on filling the machine with most of it. */
-static enum status check_fit(const struct params *params)
-{
-    int64_t free_bytes, total_bytes;
-    bool cpu = dev_kind_of(params->dev) == DEV_CPU; /* both are one memory */
-    int64_t bytes = params->room.bytes + (cpu ? params->host.bytes : 0);
-    char need[UNITS_BUF], have[UNITS_BUF];
-    TRY(dev_memory(params->dev, &free_bytes, &total_bytes));
-    if (bytes <= free_bytes)
-        return mem_enough((size_t)params->host.bytes, "offloaded optimizer state");
-    return HINT(FAIL(STATUS_NOMEM, "weights, gradients and optimizer state need %s on this rank, %s are free",
-                     units_format_bytes((double)bytes, need), units_format_bytes((double)free_bytes, have)),
-                "--zero 3,%s more ranks, or a smaller model", cpu || params->offload ? "" : " --offload optimizer,");
-}
-
-static enum status build(struct params *params)
+static enum status units_make(struct params *params)
 {
     TRY(mem_alloc((size_t)params->layout->units * sizeof *params->unit, "units of parameters", (void **)&params->unit));
     for (int u = 0; u < params->layout->units; u++) {
@@ -267,11 +252,12 @@ static enum status build(struct params *params)
         unit->padded = (elems + step - 1) / step * step;
         unit->per = unit->padded / parts;
     }
-    params->room.counts = params->host.counts = true;
-    TRY(alloc_all(params));
-    TRY(check_fit(params));
-    params->room.counts = params->host.counts = false;
-    params->room.bytes = params->host.bytes = 0;
+    return STATUS_OK;
+}
+
+static enum status build(struct params *params)
+{
+    TRY(units_make(params));
     TRY(alloc_all(params));
     TRY(dev_event_create(params->dev, &params->carrier.reached));
     if (!params->beside)
@@ -299,24 +285,31 @@ static enum status links_open(struct comm *job, const struct links *as, struct l
     return as->copies != NULL ? group_again(job, as->copies, &out->copies) : STATUS_OK;
 }
 
-static enum status connect(struct params *params)
+/* Groups of the caller's connection. */
+static enum status links_make(struct params *params)
 {
     const struct layout *layout = params->layout;
     const struct groups *groups = params->groups;
-    struct carrier *carrier = &params->carrier;
     params->links = (struct links){groups->shard, groups->layers, groups->cut, NULL};
     if (layout->copies > 1 && layout->copies < layout->ways)
-        TRY(comm_split(groups->cut, layout->place / layout->copies, layout->place, &params->links.copies));
+        return comm_split(groups->cut, layout->place / layout->copies, layout->place, &params->links.copies);
+    return STATUS_OK;
+}
+
+static enum status connect(struct params *params)
+{
+    struct carrier *carrier = &params->carrier;
+    TRY(links_make(params));
     carrier->links = params->links;
     if (!params->beside)
         return STATUS_OK;
-    TRY(comm_open_beside(groups->world, &carrier->job));
+    TRY(comm_open_beside(params->groups->world, &carrier->job));
     carrier->links = (struct links){0};
     return links_open(carrier->job, &params->links, &carrier->links);
 }
 
-enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
-                          bool beside, struct dev *dev, struct params **out)
+static enum status params_new(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                              bool beside, struct dev *dev, struct params **out)
 {
     struct params *params = NULL;
     TRY(comm_agree(groups->world, mem_alloc(sizeof *params, "parameters", (void **)&params), "prepare parameters"));
@@ -329,6 +322,15 @@ enum status params_create(const struct layout *layout, int zero_stage, bool offl
     params->dtype = layout->block.dtype;
     params->elem_bytes = dtype_bytes(params->dtype);
     params->beside = beside && zero_stage >= 2 && comm_size(groups->shard) > 1;
+    *out = params;
+    return STATUS_OK;
+}
+
+enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                          bool beside, struct dev *dev, struct params **out)
+{
+    struct params *params;
+    TRY(params_new(layout, zero_stage, offload, groups, beside, dev, &params));
     enum status status = connect(params);
     if (status == STATUS_OK)
         status = comm_agree(groups->world, build(params), "allocate parameters");
@@ -338,6 +340,29 @@ enum status params_create(const struct layout *layout, int zero_stage, bool offl
     }
     *out = params;
     return STATUS_OK;
+}
+
+static enum status count(struct params *params)
+{
+    params->room.counts = params->host.counts = true;
+    TRY(units_make(params));
+    return alloc_all(params);
+}
+
+enum status params_need(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                        bool beside, struct dev *dev, int64_t *out_bytes, int64_t *out_host_bytes)
+{
+    struct params *params;
+    TRY(params_new(layout, zero_stage, offload, groups, beside, dev, &params));
+    enum status status = links_make(params);
+    if (status == STATUS_OK)
+        status = comm_agree(groups->world, count(params), "count parameters");
+    if (status == STATUS_OK) {
+        *out_bytes = params_bytes(params);
+        *out_host_bytes = params_host_bytes(params);
+    }
+    params_destroy(params);
+    return status;
 }
 
 static void carrier_close(struct carrier *carrier)

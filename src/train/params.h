@@ -41,6 +41,9 @@ struct params;
  * (dev_can_overlap) and groups->world is the whole job then, the same on all ranks. */
 enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
                           bool beside, struct dev *dev, struct params **out);
+/* What such a params takes on this rank, of the device and of the host; nothing is taken. Collective as well. */
+enum status params_need(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                        bool beside, struct dev *dev, int64_t *out_bytes, int64_t *out_host_bytes);
 void params_destroy(struct params *params);
 /* From a normal distribution of deviation 0.02 by seed and tensor alone, however the params is shared out; norms 1, biases 0. */
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue);

@@ -54,6 +54,12 @@ static enum status build(struct stash *stash)
     return stash->offloaded ? offload_open(stash) : STATUS_OK;
 }
 
+void stash_need(int layers, bool offloaded, int64_t bytes, int64_t *out_bytes, int64_t *out_host_bytes)
+{
+    *out_bytes = bytes * (offloaded ? SLOTS : layers + 1);
+    *out_host_bytes = offloaded ? bytes * (layers - 1) : 0;
+}
+
 enum status stash_create(int layers, bool offloaded, size_t bytes, struct dev *dev, struct stash **out)
 {
     struct stash *stash = NULL;

@@ -28,6 +28,8 @@ struct stash;
 
 /* bytes: of one x. */
 enum status stash_create(int layers, bool offloaded, size_t bytes, struct dev *dev, struct stash **out);
+/* What it takes of the device, and of the host. */
+void stash_need(int layers, bool offloaded, int64_t bytes, int64_t *out_bytes, int64_t *out_host_bytes);
 void stash_destroy(struct stash *stash);         /* accepts NULL */
 bool stash_use(struct stash *stash, size_t bytes); /* of one x from now on; false: there is no room for as many */
 int64_t stash_bytes(const struct stash *stash);  /* on the device */

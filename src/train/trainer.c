@@ -7,6 +7,7 @@
 #include "sp/shard.h"
 #include "train/checkpoint.h"
 #include "train/corpus.h"
+#include "train/fit.h"
 #include "train/trainer_state.h"
 
 #include <math.h>
@@ -95,6 +96,20 @@ static bool overlaps(const struct comm *world, const struct dev *dev)
     return dev_kind_of(dev) != DEV_CPU && dev_can_overlap(dev) && comm_size(world) == boot_size(comm_boot(world));
 }
 
+/* The longest rows there may be. */
+static enum status fits(const struct trainer *t)
+{
+    const struct trainer_options *o = &t->options;
+    struct data_batch longest = {.rows = (int)o->plan.micro_batch};
+    struct problem problem;
+    struct fit_need need;
+    for (int i = 0; i < o->n_seqs; i++)
+        longest.seq = o->seqs[i] > longest.seq ? o->seqs[i] : longest.seq;
+    trainer_problem(o, &longest, comm_size(t->world), &problem);
+    TRY(fit_need(&t->layout, &o->plan, &problem, &t->groups, overlaps(t->world, t->dev), t->dev, &need));
+    return fit_check(&need, &o->plan, t->world, t->dev);
+}
+
 enum status trainer_create(const struct trainer_options *options, struct comm *world, struct dev *dev,
                            struct trainer **out)
 {
@@ -116,6 +131,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                        "read the model"));
     TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
     TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
+    TRY_OUT(fits(t));
     TRY_OUT(params_create(&t->layout, options->plan.zero_stage, options->plan.offload == PLAN_OFFLOAD_OPTIMIZER,
                           &t->groups, overlaps(world, dev), dev, &t->params));
     TRY_OUT(params_init(t->params, options->seed, t->queue));

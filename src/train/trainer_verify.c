@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include "sp/exchange.h"
 #include "train/checkpoint.h"
+#include "train/fit.h"
 #include "train/trainer_state.h"
 #include "train/whole.h"
 
@@ -212,6 +213,18 @@ static void plan_alone(const struct trainer *t, enum dtype dtype, struct plan *p
     attention_alone(t, dtype, plan);
 }
 
+static enum status whole_fits(const struct trainer *t, enum dtype dtype, const struct plan *plan,
+                              const struct groups *groups, const struct layout *layout)
+{
+    struct data_batch rows = {.rows = (int)plan->micro_batch, .seq = data_padded(t->data, 0)};
+    struct problem problem;
+    struct fit_need need;
+    trainer_problem(&t->options, &rows, 1, &problem);
+    problem.dtype = dtype;
+    TRY(fit_need(layout, plan, &problem, groups, false, t->dev, &need));
+    return WHERE(fit_check(&need, plan, NULL, t->dev), "the run on rank 0 alone");
+}
+
 /* Rank 0 alone: alone->params has the gradients afterwards. */
 static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, struct groups *groups,
                              struct alone *alone)
@@ -220,6 +233,7 @@ static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, 
     struct decoder *decoder = NULL;
     plan_alone(t, dtype, &plan);
     TRY(layout_create(&t->options.model, dtype, &alone->layout));
+    TRY(whole_fits(t, dtype, &plan, groups, &alone->layout));
     TRY(params_create(&alone->layout, 0, false, groups, false, t->dev, &alone->params));
     TRY(params_init(alone->params, t->options.seed, t->queue));
     if (t->options.from[0] != '\0') {

@@ -336,7 +336,8 @@ static void test_no_memory(void **state)
     run_do(&run, "train --model llama-3.1-405b --ranks 2 --sp 2 --seq 64 --progress none -q");
     run_expect(&run, 4);
     run_says(run.err, "weights, gradients and optimizer state need ");
-    run_says(run.err, "--zero 3, more ranks, or a smaller model");
+    run_says(run.err, "on each of the 2 ranks of this host");
+    run_says(run.err, "ranks on more hosts, or a smaller model");
     assert_int_equal(run_lines(run.err), 1);
     run_free(&run);
     run_nothing_left();

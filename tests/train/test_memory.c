@@ -3,6 +3,7 @@
 
 #include "comm/ranks.h"
 #include "sp/work.h"
+#include "train/fit.h"
 #include "train/layout.h"
 #include "train/trainer.h"
 
@@ -57,6 +58,25 @@ static double modelled(const struct trainer_options *o, int64_t *host)
     for (int i = 0; i < memory.n; i++)
         bytes -= strcmp(memory.term[i].name, "context") == 0 ? memory.term[i].bytes : 0;
     return (double)bytes;
+}
+
+/* What is asked for before anything is taken. */
+static int counted(struct side *side, const struct trainer_options *o, double *out)
+{
+    struct problem problem;
+    struct layout layout;
+    struct groups groups;
+    struct fit_need need;
+    int ways = plan_ways(&o->plan);
+    problem_from_model(&o->model, SEQ, WORLD, &problem);
+    problem.dtype = o->dtype;
+    RANK_TRY(layout_create_cut(&o->model, o->dtype, ways, comm_rank(side->comm) % ways, &layout));
+    RANK_TRY(groups_create(side->comm, &o->plan, side->dev, &groups));
+    RANK_TRY(fit_need(&layout, &o->plan, &problem, &groups, false, side->dev, &need));
+    *out = (double)fit_bytes(&need);
+    groups_destroy(&groups);
+    layout_free(&layout);
+    return 0;
 }
 
 /* Device memory is said and allocated, host memory has to be the same. */
@@ -137,6 +157,88 @@ static int each_saver(struct side *side)
     return 0;
 }
 
+/* All but the workspace of the attention's kernel, less than 2 MiB for each layer that keeps its own. */
+static int rank_count(const struct launch *launch, void *arg)
+{
+    static const struct {
+        int sp, tp, zero;
+        enum plan_method method;
+        enum plan_checkpointing checkpointing;
+        enum plan_mlp mlp;
+    } cases[] = {{2, 1, 3, PLAN_METHOD_ULYSSES, PLAN_CHECKPOINTING_NONE, PLAN_MLP_PLAIN},
+                 {4, 1, 0, PLAN_METHOD_ULYSSES, PLAN_CHECKPOINTING_FULL, PLAN_MLP_TILED},
+                 {2, 1, 2, PLAN_METHOD_RING, PLAN_CHECKPOINTING_OFFLOAD, PLAN_MLP_PLAIN},
+                 {4, 1, 3, PLAN_METHOD_SPLIT_GATHER, PLAN_CHECKPOINTING_FULL, PLAN_MLP_PLAIN},
+                 {2, 2, 1, PLAN_METHOD_ULYSSES, PLAN_CHECKPOINTING_NONE, PLAN_MLP_TILED}};
+    struct side side;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int c = 0; c < CHECK_COUNT(cases); c++) {
+        struct trainer_options o = options_of(cases[c].method, cases[c].sp, cases[c].zero);
+        struct trainer *trainer = NULL;
+        struct trainer_report report;
+        double asked;
+        o.plan.tp = cases[c].tp;
+        o.plan.dp_shard = WORLD / cases[c].sp / cases[c].tp;
+        o.plan.checkpointing = cases[c].checkpointing;
+        o.plan.mlp = cases[c].mlp;
+        int failed = counted(&side, &o, &asked);
+        if (failed != 0)
+            return failed;
+        RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
+        RANK_TRY(trainer_step(trainer, 0, &report));
+        double allocated = (double)trainer_bytes(trainer),
+               own = cases[c].checkpointing == PLAN_CHECKPOINTING_NONE ? 4 : 1;
+        bool right = asked <= allocated && asked > allocated - own * (2 << 20);
+        if (!right)
+            fprintf(stderr, "case %d: %.0f bytes asked for, %.0f taken\n", c, asked, allocated);
+        RANK_CHECK(right);
+        trainer_destroy(trainer);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void what_is_asked_for_is_what_is_taken(void **state)
+{
+    (void)state;
+    ranks_pass(WORLD, rank_count, NULL);
+}
+
+/* Ranks of one host share what is free there. */
+static int rank_fit(const struct launch *launch, void *arg)
+{
+    struct trainer_options o = options_of(PLAN_METHOD_ULYSSES, 2, 3);
+    struct fit_need need = {0};
+    struct side side;
+    int64_t free_bytes, total_bytes;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(dev_memory(side.dev, &free_bytes, &total_bytes));
+    need.params = free_bytes / 2; /* less than there is, four times more than there is */
+    RANK_TRY(fit_check(&need, &o.plan, NULL, side.dev));
+    RANK_CHECK(fit_check(&need, &o.plan, side.comm, side.dev) == STATUS_NOMEM);
+    RANK_CHECK(strstr(status_last()->what, "optimizer state need") != NULL);
+    RANK_CHECK(strstr(status_last()->what, "on each of the 4 ranks of this host") != NULL);
+    RANK_CHECK(strstr(status_last()->hint, "--zero 3") == NULL);
+    need.params = 1 << 20;
+    RANK_TRY(fit_check(&need, &o.plan, side.comm, side.dev));
+    need.decoder.logits = free_bytes;
+    need.decoder.mlp = free_bytes / 2;
+    RANK_CHECK(fit_check(&need, &o.plan, side.comm, side.dev) == STATUS_NOMEM);
+    RANK_CHECK(strstr(status_last()->what, "logits need") != NULL);
+    RANK_CHECK(strncmp(status_last()->hint, "--mlp tiled, --loss tiled, a shorter --seq", 42) == 0);
+    status_clear();
+    side_close(&side);
+    return 0;
+}
+
+static void ranks_of_a_host_count_together(void **state)
+{
+    (void)state;
+    ranks_pass(WORLD, rank_fit, NULL);
+}
+
 static int rank_compare(const struct launch *launch, void *arg)
 {
     struct side side;
@@ -197,6 +299,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_are_those_of_the_layout),
         cmocka_unit_test(the_model_says_what_the_trainer_allocates),
+        cmocka_unit_test(what_is_asked_for_is_what_is_taken),
+        cmocka_unit_test(ranks_of_a_host_count_together),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
