@@ -79,8 +79,8 @@ static enum status real(const struct cli *cli, const char *name, double fallback
     if (text == NULL)
         return STATUS_OK;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0 && value < 1e6))
-        return HINT(FAIL(STATUS_USAGE, "--%s is '%s'", name, text), "a number from 0 on, such as 3e-4");
+    if (end == text || *end != '\0' || !(value >= 0 && value <= 1e6))
+        return HINT(FAIL(STATUS_USAGE, "--%s is '%s'", name, text), "a number from 0 to 1e6, such as 3e-4");
     *out = value;
     return STATUS_OK;
 }
@@ -109,6 +109,8 @@ static enum status read_seqs(const struct cli *cli, int64_t fallback, struct tra
 static enum status path_of(const struct cli *cli, const char *name, char out[TRAINER_PATH])
 {
     const char *path = opt_value(&cli->opts, name);
+    if (path != NULL && path[0] == '\0')
+        return HINT(FAIL(STATUS_USAGE, "--%s is empty", name), "a path, or leave it out");
     path = path != NULL ? path : "";
     if (strlen(path) >= TRAINER_PATH)
         return FAIL(STATUS_USAGE, "--%s: a path of %zu bytes; at most %d", name, strlen(path), TRAINER_PATH - 1);

@@ -54,7 +54,7 @@ static enum status count_tokens(struct data *data, int64_t bytes)
     if (bytes % each != 0)
         return HINT(WHERE(FAIL(STATUS_USAGE, "%lld bytes are no whole number of %s tokens", (long long)bytes,
                                data_form_name(data->o.form)),
-                          "%s", data->o.path),
+                          "%s", data->o.name),
                     "%d bytes each; was the file cut, or is it of another form?", each);
     data->tokens = bytes / each;
     return STATUS_OK;
@@ -74,7 +74,7 @@ static enum status count_steps(struct data *data)
         return HINT(WHERE(FAIL(STATUS_USAGE, "%lld tokens, %lld are needed for one step: %lld rows of %lld%s",
                                (long long)data->tokens, (long long)needed + after, (long long)data->rows_per_step,
                                (long long)data->stride, after ? " and the token after them" : ""),
-                          "%s", o->path),
+                          "%s", o->name),
                     "a larger file, shorter rows, or fewer of them per step");
     return mem_mul(data->steps_per_epoch, o->epochs, "steps", &data->steps);
 }
@@ -83,9 +83,10 @@ static enum status copy_options(const struct data_options *from, struct data *da
 {
     size_t bytes = (size_t)from->n_seqs * sizeof *from->seqs;
     data->o = *from;
-    data->o.path = data->path = strdup(from->path);
+    data->o.path = NULL;
+    data->o.name = data->name = strdup(from->name != NULL ? from->name : from->path);
     data->o.seqs = data->seqs = malloc(bytes);
-    if (!data->seqs || !data->path)
+    if (!data->seqs || !data->name)
         return FAIL(STATUS_NOMEM, "no memory for the options of data");
     memcpy(data->seqs, from->seqs, bytes);
     return STATUS_OK;
@@ -112,7 +113,7 @@ enum status data_open(const struct data_options *options, struct data **out)
     TRY_OUT(copy_options(options, data));
     for (int i = 0; i < options->n_seqs; i++)
         data->stride = options->seqs[i] > data->stride ? options->seqs[i] : data->stride;
-    TRY_OUT(file_open(data->o.path, &data->fd, &bytes));
+    TRY_OUT(file_open(options->path, &data->fd, &bytes));
     TRY_OUT(count_tokens(data, bytes));
     TRY_OUT(count_steps(data));
     TRY_OUT(make_buffers(data));
@@ -134,7 +135,7 @@ void data_close(struct data *data)
     free(data->tokens_of_row);
     free(data->raw);
     free(data->seqs);
-    free(data->path);
+    free(data->name);
     free(data);
 }
 

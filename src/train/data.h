@@ -54,6 +54,7 @@ enum status data_separator_parse(const char *text, const char *option, enum data
 
 struct data_options {
     const char *path;
+    const char *name; /* what messages call it; NULL: path */
     enum data_form form;
     int64_t vocab;       /* every token is below it; bytes: 256 */
     const int64_t *seqs; /* lengths of rows before padding; one of them is drawn for each step */

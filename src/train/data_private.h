@@ -5,8 +5,8 @@
 #include "train/data.h"
 
 struct data {
-    struct data_options o; /* path and seqs are the two below */
-    char *path;
+    struct data_options o; /* name and seqs are the two below; path is not kept */
+    char *name;
     int64_t *seqs;
     int fd;
     int64_t tokens;  /* of the file */

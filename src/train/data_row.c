@@ -25,13 +25,13 @@ enum status data_load(struct data *data, int64_t first, int64_t seq, struct data
     int64_t looked_back = data->o.separator.n > 0 ? data->o.separator.n - 1 : 0;
     int64_t before = first < looked_back ? first : looked_back, ahead = first + seq < data->tokens;
     int64_t n = before + seq + ahead;
-    TRY(file_read_at(data->fd, data->o.path, (first - before) * bytes, data->raw, (size_t)(n * bytes)));
+    TRY(file_read_at(data->fd, data->o.name, (first - before) * bytes, data->raw, (size_t)(n * bytes)));
     for (int64_t i = 0; i < n; i++) {
         uint32_t token = token_at(data->raw, form, i);
         if (token >= data->o.vocab)
             return HINT(WHERE(FAIL(STATUS_USAGE, "token %lld is %lu, the vocabulary has %lld",
                                    (long long)(first - before + i), (unsigned long)token, (long long)data->o.vocab),
-                              "%s, read as %s", data->o.path, data_form_name(form)),
+                              "%s, read as %s", data->o.name, data_form_name(form)),
                         "tokens below it; is it the tokenizer of this model, and this form of file?");
         data->tokens_of_row[i] = (int32_t)token;
     }
@@ -149,7 +149,7 @@ enum status data_read(struct data *data, int64_t step, int micro, int group, con
     if (step < 0 || step >= data->steps)
         return WHERE(FAIL(STATUS_NODATA, "step %lld is asked for, the data lasts for %lld", (long long)step,
                           (long long)data->steps),
-                     "%s", data->o.path);
+                     "%s", data->o.name);
     if (micro < 0 || micro >= data->o.accumulate || group < 0 || group >= data->o.groups)
         return FAIL(STATUS_USAGE, "micro-step %d of %d, group %d of %d", micro, data->o.accumulate, group,
                     data->o.groups);

@@ -47,6 +47,7 @@ static enum status data_prepare(struct trainer *t)
     if (path[0] == '\0')
         TRY(corpus_open(&fd, path));
     struct data_options how = {.path = path,
+                               .name = o->data[0] == '\0' ? "this project's sources" : NULL,
                                .form = o->form,
                                .vocab = o->model.vocab,
                                .seqs = o->seqs,

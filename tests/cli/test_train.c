@@ -284,6 +284,12 @@ static void test_refused(void **state)
         {"train --every 2", "--every without --save"},
         {"train --verify --resume --save x", "--verify trains and saves nothing"},
         {"train --lr fast", "--lr is 'fast'"},
+        {"train --lr 1e30", "--lr is '1e30'; a number from 0 to 1e6"},
+        {"train --save ''", "--save is empty"},
+        {"train --save '' --resume", "--save is empty"},
+        {"train --data ''", "--data is empty"},
+        {"train --from ''", "--from is empty"},
+        {"train --ranks 2 --seq 16777216 --micro-batch 1", "this project's sources: "},
         {"train --steps 0", "--steps 0 trains nothing; 1 or more, or --sample N as well"},
         {"train --sample 0", "--sample"},
         {"train --temperature hot --sample 2", "--temperature is 'hot'"},
@@ -657,12 +663,17 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),      cmocka_unit_test(test_json),       cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_peak),        cmocka_unit_test(test_verify),     cmocka_unit_test(test_verify_narrow),
-        cmocka_unit_test(test_plan),        cmocka_unit_test(test_eval),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_resume),     cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_bad_weights), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_learnt),      cmocka_unit_test(test_plot),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_screen),        cmocka_unit_test(test_json),        cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_peak),          cmocka_unit_test(test_verify),
+
+        cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_no_memory),
+
+        cmocka_unit_test(test_resume),
+
+        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_bad_weights), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_sample),        cmocka_unit_test(test_learnt),      cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }
