@@ -13,6 +13,7 @@
 #include "train/trainer_state.h"
 #include "train/whole.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -85,12 +86,19 @@ static double allowance(enum dtype dtype, double plain)
     return dtype == DTYPE_FP32 ? 1e-5 : 2 * plain + rounding(dtype);
 }
 
-/* A tensor whose gradient is nothing against the whole's norm is held against a millionth of that. truth: in fp32; NULL: want is. */
+/* What a tensor is held against: its norm, and where that is small what makes the last bit of the whole's norm an allowed error. Gradients that
+ * are 0 by mathematics (of queries and keys, when a row sees one key) are rounding on both sides, as large as the whole makes it. */
+static double size_of(const float *right, int64_t n, double norm, enum dtype dtype)
+{
+    return fmax(norm_of(right, n), fmax(norm * (double)FLT_EPSILON / allowance(dtype, 0), 1e-30));
+}
+
+/* truth: in fp32; NULL: want is. */
 static void compare(int index, int64_t n, const float *got, const float *want, const float *truth, double norm,
                     enum dtype dtype, struct trainer_verdict *verdict)
 {
     const float *right = truth != NULL ? truth : want;
-    double size = fmax(norm_of(right, n), fmax(norm * 1e-6, 1e-30));
+    double size = size_of(right, n, norm, dtype);
     double error = difference(got, right, n) / size, allowed = allowance(dtype, difference(want, right, n) / size);
     verdict->tensors++;
     if (verdict->tensors == 1 ||
