@@ -79,8 +79,11 @@ enum status place_check_file(const char *path, const char *option)
 static enum status check_nearest(char *dir, const char *path, const char *option)
 {
     struct stat info;
-    while (stat(dir, &info) != 0 && errno == ENOENT)
+    while (stat(dir, &info) != 0 && errno == ENOENT) {
+        if (lstat(dir, &info) == 0)
+            return refuse(path, "a link on its way leads nowhere", option);
         dir = dirname(dir);
+    }
     return check_parent(dir, path, option);
 }
 

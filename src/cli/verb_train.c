@@ -2,10 +2,13 @@
 #include "base/interrupt.h"
 #include "bench/spin.h"
 #include "cli/cli.h"
+#include "cli/place.h"
 #include "cli/ranks.h"
 #include "cli/train_options.h"
 #include "cli/train_screen.h"
+#include "train/checkpoint.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,11 +109,29 @@ static enum status draw(const struct train_screen *screen, const char *path, enu
     return status == STATUS_OK ? status : interrupt_status();
 }
 
+/* Rank 0 writes: nobody else has to see the directory. A run that takes no step only reads it. */
+static enum status check_save(const struct run_options *options)
+{
+    const struct trainer_options *o = &options->trainer;
+    char last[PATH_MAX];
+    int64_t step;
+    if (o->save[0] == '\0')
+        return STATUS_OK;
+    if (options->trains)
+        TRY(place_check_dir(o->save, "--save"));
+    TRY(checkpoint_last(o->save, last, sizeof last, &step));
+    return o->resume || step < 0 ? STATUS_OK
+                                 : HINT(FAIL(STATUS_USAGE, "--save %s holds checkpoints of a run, step %lld the last",
+                                             o->save, (long long)step),
+                                        "--resume, or another folder");
+}
+
 static enum status train(struct ranks *ranks, struct run_options *options, struct train_screen *screen)
 {
     const char *plot = opt_value(&ranks->cli->opts, "plot");
     struct run_sink sink;
     struct run_result result;
+    TRY(check_save(options));
     TRY(train_screen_open(screen, &sink));
     TRY(ranks_tell(ranks, "train", options, sizeof *options));
     TRY(spin_rate_ranks(ranks->env.world, ranks->env.dev, &screen->fma_flops));

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define CHECKPOINT_SCHEMA "sptune.checkpoint/1"
 enum { PIECE = 1 << 16 };
 
 /* What a file holds of each parameter, one after the other. */
@@ -139,7 +140,7 @@ static json_t *config_of(const struct model *m)
 static json_t *state_of(int64_t step, const struct plan *plan, uint64_t seed)
 {
     char text[PLAN_TEXT];
-    return json_pack("{s:s s:s s:I s:I s:s}", "schema", "sptune.checkpoint/1", "version", SPTUNE_VERSION, "step",
+    return json_pack("{s:s s:s s:I s:I s:s}", "schema", CHECKPOINT_SCHEMA, "version", SPTUNE_VERSION, "step",
                      (json_int_t)step, "seed", (json_int_t)seed, "plan", plan_text(plan, text));
 }
 
@@ -233,7 +234,7 @@ enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *st
     DIR *entries = opendir(dir);
     *step = -1;
     if (entries == NULL)
-        return errno == ENOENT ? STATUS_OK : FAIL(STATUS_IO, "%s: %s", dir, strerror(errno));
+        return errno == ENOENT ? STATUS_OK : FAIL(STATUS_USAGE, "%s: %s", dir, strerror(errno));
     for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
         char *end;
         if (strncmp(entry->d_name, "step-", 5) != 0)
@@ -245,6 +246,38 @@ enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *st
         text_print(out, size, "%s/%s", dir, entry->d_name);
     }
     closedir(entries);
+    return STATUS_OK;
+}
+
+static enum status read_state(const json_t *state, const char *path, int64_t *step, int64_t *seed)
+{
+    const char *schema;
+    json_t *there;
+    TRY(json_str(state, "schema", path, "", &schema));
+    if (strcmp(schema, CHECKPOINT_SCHEMA) != 0)
+        return WHERE(FAIL(STATUS_USAGE, "its schema is '%s'; right would be " CHECKPOINT_SCHEMA, schema), "%s", path);
+    TRY(json_need(state, "step", path, &there));
+    TRY(json_need(state, "seed", path, &there));
+    TRY(json_int(state, "step", path, 0, step));
+    return json_int(state, "seed", path, 0, seed);
+}
+
+enum status checkpoint_seed(const char *dir, int64_t step, uint64_t *out)
+{
+    char path[PATH_MAX];
+    json_t *state = NULL;
+    int64_t written = -1, seed = 0;
+    text_print(path, sizeof path, "%s/train.json", dir);
+    TRY(json_read(path, &state));
+    enum status status = read_state(state, path, &written, &seed);
+    json_decref(state);
+    TRY(status);
+    if (written != step)
+        return HINT(WHERE(FAIL(STATUS_USAGE, "it is of step %lld, its directory of step %lld", (long long)written,
+                               (long long)step),
+                          "%s", path),
+                    "the directory's name as it was saved, step-%lld", (long long)written);
+    *out = (uint64_t)seed;
     return STATUS_OK;
 }
 

@@ -19,6 +19,8 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
                             struct dev_queue *queue);
 /* The last whole one: its directory and step; *step < 0: there is none. */
 enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *step);
+/* What its train.json says. STATUS_USAGE: it cannot be read, or is of another step than the directory's name. */
+enum status checkpoint_seed(const char *dir, int64_t step, uint64_t *out);
 /* Weights, from a checkpoint or any HuggingFace one of the same shapes; with `state` the optimizer's too. */
 enum status checkpoint_load(const char *dir, bool state, const struct layout *layout, struct params *params,
                             struct dev_queue *queue);

@@ -104,6 +104,9 @@ static enum status step_all(struct trainer *trainer, const struct run_options *o
 {
     int64_t steps = o->trains ? trainer_steps(trainer) : 0;
     TRY(check_eval(trainer, o));
+    if (steps > 0 && trainer_first(trainer) >= steps)
+        log_info("--resume: %lld steps are done, of %lld that were asked for; no step is left",
+                 (long long)trainer_first(trainer), (long long)steps);
     TRY(comm_agree(world, sink != NULL ? sink->begin(sink->arg, trainer, steps) : STATUS_OK, "begin to report"));
     bool stop = false;
     for (int64_t step = trainer_first(trainer); step < steps; step++) {

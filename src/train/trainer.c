@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "sp/shard.h"
@@ -66,6 +67,16 @@ static enum status data_prepare(struct trainer *t)
     return mem_alloc((size_t)o->plan.accumulate * sizeof *t->batch, "batches", (void **)&t->batch);
 }
 
+static enum status load_checkpoint(struct trainer *t, const char *dir, int64_t step)
+{
+    uint64_t seed;
+    TRY(checkpoint_seed(dir, step, &seed));
+    if (seed != t->options.seed)
+        log_warn("%s was trained with --seed %llu, this run goes on with --seed %llu: rows come in another order", dir,
+                 (unsigned long long)seed, (unsigned long long)t->options.seed);
+    return checkpoint_load(dir, true, &t->layout, t->params, t->queue);
+}
+
 /* Initial weights from elsewhere, or the last checkpoint. */
 static enum status load(struct trainer *t)
 {
@@ -82,8 +93,10 @@ static enum status load(struct trainer *t)
         return HINT(FAIL(STATUS_USAGE, "%s: the last checkpoint is step %.0f for one rank, %.0f for another", o->save,
                          last[0], -last[1]),
                     "a directory that all hosts share; -1 is none");
+    if (o->resume && step < 0)
+        log_info("--resume: no checkpoint in %s, this run begins anew", o->save);
     if (step >= 0)
-        status = checkpoint_load(dir, true, &t->layout, t->params, t->queue);
+        status = load_checkpoint(t, dir, step);
     else if (status == STATUS_OK && o->from[0] != '\0')
         status = checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
     TRY(comm_agree(t->world, status, "read weights"));

@@ -391,6 +391,68 @@ static void test_resume(void **state)
     }
 }
 
+/* Where nothing can be written is known before the first step. */
+static void test_save_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"/proc/here", "/dev/null", "plain", "plain/below", "astray", "astray/below"};
+    put("plain", "", 0);
+    assert_int_equal(symlink("nowhere/at/all", temp_path(&run_temp, "astray")), 0);
+    for (int i = 0; i < CHECK_COUNT(bad); i++) {
+        struct run run;
+        run_do(&run, TINY "--steps 1 --save %s --jsonl", bad[i]);
+        run_expect(&run, 2);
+        run_says(run.err, "cannot be written");
+        run_says(run.err, "--save");
+        assert_string_equal(run.out, "");
+        run_free(&run);
+    }
+    run_nothing_left();
+}
+
+/* A run goes on from its own steps, and says where that is not so. */
+static void test_resume_of_another(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+        int code;
+    } runs[] = {
+        {"--steps 2 --save own --resume", "no checkpoint in own, this run begins anew", 0},
+        {"--steps 2 --save own", "--save own holds checkpoints of a run, step 2 the last; --resume, or another folder",
+         2},
+        {"--steps 0 --sample 2 --save own", "--resume, or another folder", 2},
+        {"--steps 2 --save own --resume", "2 steps are done, of 2 that were asked for", 0},
+        {"--steps 3 --save own --resume --seed 5",
+         "own/step-2 was trained with --seed 1, this run goes on with --seed 5", 0},
+    };
+    struct run run;
+    for (int i = 0; i < CHECK_COUNT(runs); i++) {
+        run_do(&run, TINY "%s", runs[i].line);
+        run_expect(&run, runs[i].code);
+        run_says(run.err, runs[i].says);
+        run_free(&run);
+    }
+    static const struct {
+        const char *text, *says;
+    } bad[] = {{"\1\2 no JSON", "own/step-3/train.json"},
+               {"[]", "own/step-3/train.json"},
+               {"{\"schema\": \"other/1\"}", "its schema is 'other/1'"},
+               {"{\"schema\": \"sptune.checkpoint/1\", \"step\": 3}", "\"seed\" is missing"},
+               {"{\"schema\": \"sptune.checkpoint/1\", \"step\": 7, \"seed\": 1}",
+                "it is of step 7, its directory of step 3"}};
+    for (int i = 0; i < CHECK_COUNT(bad); i++) {
+        put("own/step-3/train.json", bad[i].text, strlen(bad[i].text));
+        run_do(&run, TINY "--steps 4 --save own --resume -q");
+        run_expect(&run, 2);
+        run_says(run.err, bad[i].says);
+        assert_int_equal(run_lines(run.err), 1);
+        run_free(&run);
+    }
+    assert_false(exists("own/step-4"));
+    run_nothing_left();
+}
+
 /* Of a run that Ctrl-C ends, each step that was reported is kept. */
 static void test_interrupt(void **state)
 {
@@ -676,15 +738,16 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),        cmocka_unit_test(test_json),        cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_peak),          cmocka_unit_test(test_verify),      cmocka_unit_test(test_verify_nothing),
-        cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),        cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_no_memory),
-
-        cmocka_unit_test(test_resume),
-
-        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_bad_weights), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_sample),        cmocka_unit_test(test_learnt),      cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_screen),        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_jsonl),         cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_verify),        cmocka_unit_test(test_verify_nothing),
+        cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_eval),          cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_save_refused),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_resume_of_another),
+        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_bad_weights),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_learnt),        cmocka_unit_test(test_plot),
         cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
