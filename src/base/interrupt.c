@@ -1,10 +1,17 @@
 /* base/interrupt.c -- the first signal is remembered, the second one acts. */
 #include "base/interrupt.h"
 
+#include "base/text.h"
+
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t pending;
+static char line[128]; /* made before it is needed: a handler formats nothing */
+static size_t line_bytes;
 
 static void on_signal(int number)
 {
@@ -14,6 +21,10 @@ static void on_signal(int number)
         return;
     }
     pending = number;
+    int kept = errno;
+    ssize_t written = write(STDERR_FILENO, line, line_bytes);
+    (void)written;
+    errno = kept;
 }
 
 /* poll() and sleeps end with EINTR whatever the flags; SA_RESTART spares every plain read and write. */
@@ -25,9 +36,20 @@ static void handle_both(void (*handler)(int))
     sigaction(SIGTERM, &action, NULL);
 }
 
-void interrupt_setup(void)
+/* On a terminal "^C", and perhaps a line that is redrawn in place, stand before it. */
+static void line_make(const char *ends)
+{
+    line[0] = '\0';
+    if (ends != NULL)
+        text_print(line, sizeof line, "%ssptune: interrupted: ends after %s; again stops at once\n",
+                   isatty(STDERR_FILENO) ? "\n" : "", ends);
+    line_bytes = strlen(line);
+}
+
+void interrupt_setup(const char *ends)
 {
     pending = 0;
+    line_make(ends);
     handle_both(on_signal);
 }
 

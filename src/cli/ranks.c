@@ -214,8 +214,8 @@ static int rank_main(const struct launch *launch, void *arg)
     log_setup(report_log_level(job->cli), root);
     if (!root)
         interrupt_ignore();
-    else if (job->options->answers)
-        interrupt_setup();
+    else if (job->options->answers != NULL)
+        interrupt_setup(opt_given(&job->cli->opts, "quiet") ? NULL : job->options->answers);
     log_verbose("%s", launch->rule);
     struct ranks ranks = {.cli = job->cli, .topo = job->topo};
     enum status status = open_all(job, launch, &ranks);
@@ -254,7 +254,7 @@ static enum status fork_locked(struct job *job, char *const *slots, struct launc
     int lock = -1, n = job->options->n;
     if (job->options->stores)
         TRY(session_check_apart(job->cli)); /* what is wrong with the command is said at once, whoever measures now */
-    interrupt_setup(); /* Ctrl-C while waiting for the lock is answered as any other */
+    interrupt_setup(NULL); /* Ctrl-C while waiting for the lock is answered as any other */
     if (job->options->lock_us >= 0)
         TRY(session_lock(job->options->lock_us, &lock));
     enum status status = launch_fork(n, n <= topo_usable_cpus(job->topo) ? slots : NULL, rank_main, job, report);
@@ -314,7 +314,7 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
     out->transport = carrier < 0 ? NULL : carriers[carrier];
     out->stores = false;
     out->lock_us = -1;
-    out->answers = false;
+    out->answers = NULL;
     out->kept = "";
     return STATUS_OK;
 }

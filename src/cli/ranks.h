@@ -28,8 +28,8 @@ struct ranks_options {
     int64_t threads;       /* of each rank's kernels; 0: the rank's share of the CPUs */
     bool stores;           /* keeps what it measures: a wrong --store or --name is refused before anything starts */
     int64_t lock_us;       /* how long to wait for another sptune that measures here; < 0: this one does not measure */
-    bool answers; /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds; else it stops everything at
-                     once */
+    const char *answers; /* one SIGINT or SIGTERM lets rank 0 end by itself, with what it holds, after this ("this step");
+                            NULL: it stops everything at once */
     const char *kept; /* what a rank's death leaves to the user, "" nothing: "--resume goes on" */
 };
 

@@ -340,7 +340,7 @@ static enum status run_jobs(struct cli *cli, const struct topo *topo, struct ord
     TRY(read_lists(cli, order, how.kind == DEV_CPU, &legal));
     how.stores = true;
     how.lock_us = legal ? order->budget_us : -1; /* rows that are all waived disturb nobody, and wait for nobody */
-    how.answers = true;
+    how.answers = "this measurement";
     how.kept = "measured rows are kept, the same command with --resume goes on";
     for (order->job = 0; order->job < order->nranks && cli->exit_code == 0; order->job++) {
         how.n = (int)order->ranks[order->job];

@@ -170,10 +170,11 @@ enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
     memcpy(&options, data, sizeof options);
     TRY(spin_rate_ranks(env->world, env->dev, &rate));
     enum status status = run_train(&options, env->world, env->dev, NULL, &result);
-    /* Input, data and numbers that are wrong all ranks know of, each in the same place. Rank 0 says it, and ends the job; one that ended it
-     * here would take the words from rank 0, which is perhaps not so far yet. */
-    return status == STATUS_OK || status == STATUS_NOMEM || status_exit_code(status) < EXIT_MACHINE ? STATUS_OK
-                                                                                                    : status;
+    /* Input, data and numbers that are wrong, and an interrupt, all ranks know of, each in the same place. Rank 0 says it, and ends the job;
+     * one that ended it here would take the words from rank 0, which is perhaps not so far yet. */
+    bool known = status == STATUS_NOMEM || status == STATUS_INTERRUPTED || status == STATUS_TERMINATED ||
+                 status_exit_code(status) < EXIT_MACHINE;
+    return known ? STATUS_OK : status;
 }
 
 static enum status run(struct cli *cli)
@@ -194,7 +195,7 @@ static enum status run(struct cli *cli)
         int64_t n = 0;
         status = ranks_count(cli, &topo, &n);
         how.n = (int)n;
-        how.answers = true;
+        how.answers = asked->options.verify ? "this row" : "this step";
         if (status == STATUS_OK)
             status = train_options_plan(cli, (int)n, how.kind, &asked->options);
         if (status == STATUS_OK)

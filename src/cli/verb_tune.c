@@ -218,7 +218,7 @@ static enum status with_ranks(struct cli *cli, struct order *order)
                                 .devices = asked->devices.n,
                                 .stores = true,
                                 .lock_us = asked->budget_us,
-                                .answers = true,
+                                .answers = "this measurement",
                                 .kept = "what was measured is kept, the same command goes on from there"};
     TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &how.threads));
     return ranks_run(cli, order->topo, &how, root, order);

@@ -4,6 +4,7 @@
  * in fp32 too: a plan may then be twice as far from that as the whole run in its own type is. Then the shards and pieces of each unit are gathered,
  * from the ranks of rank 0's shard group, and compared tensor by tensor there. Every rank gets the verdict.
  */
+#include "base/interrupt.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "kernels/attention.h"
@@ -25,7 +26,8 @@ static void with_padding(const struct data_batch *batch, struct problem *problem
     problem->seq = batch->padded;
 }
 
-/* All rows of the step, one row at a time as a plan of one rank sees it. */
+/* All rows of the step, one row at a time as a plan of one rank sees it. Between them rank 0 hears an interrupt, and the ranks that wait
+ * are told as of any failure. */
 static enum status whole_rows(struct trainer *t, struct decoder *decoder, double valid, enum dtype dtype, double *loss)
 {
     const struct plan *plan = &t->options.plan;
@@ -39,7 +41,9 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
         for (int g = 0; g < groups && status == STATUS_OK; g++) {
             struct problem problem;
             double here = 0, share;
-            status = trainer_read(t->data, &whole, 0, m, g, 0, &batch);
+            status = interrupt_status();
+            if (status == STATUS_OK)
+                status = trainer_read(t->data, &whole, 0, m, g, 0, &batch);
             if (status != STATUS_OK)
                 break;
             trainer_problem(&t->options, &batch, 1, &problem);

@@ -140,6 +140,7 @@ static void test_twice(void **state)
         assert_true(run_wait(&run, 2, "attention 1 of 2", 1));
         run_sleep_ms(300);
         run_kill(&run, run.pid, sigs[i]);
+        assert_true(run_wait(&run, 2, "interrupted: ends after this measurement; again stops at once", 1));
         run_sleep_ms(300);
         bool still = !run_ended(&run);
         run_kill(&run, run.pid, sigs[i]);

@@ -450,6 +450,21 @@ static void test_resume_of_another(void **state)
         run_free(&run);
     }
     assert_false(exists("own/step-4"));
+
+/* --verify hears Ctrl-C before it runs the rows whole. */
+static void test_verify_interrupted(void **state)
+{
+    (void)state;
+    struct run run;
+    run_begin(&run, TINY "--verify -v");
+    assert_true(run_wait(&run, 2, "fork of 2 ranks", 1));
+    run_kill(&run, run.pid, SIGINT);
+    run_end(&run);
+    run_expect(&run, 130);
+    run_says(run.err, "interrupted: ends after this row; again stops at once");
+    run_says(run.err, "sptune: interrupted [interrupted");
+    assert_string_equal(run.out, "");
+    run_free(&run);
     run_nothing_left();
 }
 
@@ -748,6 +763,24 @@ int main(void)
         cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_bad_weights),
         cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_sample),
         cmocka_unit_test(test_learnt),        cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_screen),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_peak),
+        cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_verify_narrow),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_verify_interrupted),
+        cmocka_unit_test(test_bad_weights),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_learnt),
+        cmocka_unit_test(test_plot),
         cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
