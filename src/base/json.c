@@ -10,9 +10,9 @@
 enum { FILE_LIMIT_BYTES = 64 << 20, PRINTED_DIGITS = 15 /* what a double keeps through decimal text and back */ };
 
 /* The parser of the library recurses; this scan comes first and needs no stack. */
-static enum status check_depth(const char *text, size_t len, const char *where)
+static enum status check_depth(const char *text, size_t len, const char *where, int line)
 {
-    int depth = 0, line = 1;
+    int depth = 0;
     size_t line_start = 0;
     bool quoted = false;
     for (size_t i = 0; i < len; i++) {
@@ -38,7 +38,7 @@ static enum status check_depth(const char *text, size_t len, const char *where)
     return STATUS_OK;
 }
 
-enum status json_parse(const char *text, size_t len, const char *where, json_t **out)
+enum status json_parse_line(const char *text, size_t len, const char *where, int line, json_t **out)
 {
     json_error_t error;
     if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as some Windows editors write it */
@@ -50,7 +50,7 @@ enum status json_parse(const char *text, size_t len, const char *where, json_t *
         blank++;
     if (blank == len)
         return WHERE(FAIL(STATUS_USAGE, "no JSON here, it is empty"), "%s", where);
-    TRY(check_depth(text, len, where));
+    TRY(check_depth(text, len, where, line));
     json_t *root = json_loadb(text, len, 0, &error);
     if (root) {
         *out = root;
@@ -72,7 +72,12 @@ enum status json_parse(const char *text, size_t len, const char *where, json_t *
     default:
         status = FAIL(STATUS_USAGE, "not valid JSON: %s", error.text);
     }
-    return WHERE(status, "%s line %d column %d", where, error.line, error.column);
+    return WHERE(status, "%s line %d column %d", where, line - 1 + error.line, error.column);
+}
+
+enum status json_parse(const char *text, size_t len, const char *where, json_t **out)
+{
+    return json_parse_line(text, len, where, 1, out);
 }
 
 enum status json_read(const char *path, json_t **out)

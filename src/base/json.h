@@ -17,6 +17,8 @@
 enum { JSON_DEPTH = 64 };
 
 enum status json_parse(const char *text, size_t len, const char *where, json_t **out);
+/* Text that begins at this line (from 1) of `where`. */
+enum status json_parse_line(const char *text, size_t len, const char *where, int line, json_t **out);
 enum status json_read(const char *path, json_t **out);          /* "-" is stdin; at most 64 MiB */
 enum status json_write(const char *path, const json_t *root);   /* atomic, indented, sorted as inserted */
 enum status json_print(const json_t *root);                     /* to stdout, one document, newline */

@@ -10,6 +10,7 @@
  */
 #include "results/sample.h"
 
+#include "base/dtype.h"
 #include "base/text.h"
 
 #include <limits.h>
@@ -46,8 +47,8 @@ static json_t *key_json(const struct sample_key *key)
         const struct sample_field *field = &sample_fields[i];
         if (!sample_field_present(key, field))
             continue;
-        json_t *value = field->text ? string_json(sample_field_text(key, field))
-                                    : json_integer(sample_field_int(key, field));
+        json_t *value =
+            field->text ? string_json(sample_field_text(key, field)) : json_integer(sample_field_int(key, field));
         if (json_object_set_new(object, field->name, value) != 0) {
             json_decref(object);
             return NULL;
@@ -142,9 +143,32 @@ static enum status read_positive(const json_t *o, const char *key, const char *w
     double value = 0;
     TRY(json_double(o, key, where, fallback, &value));
     if (!isfinite(value) || value < 0)
-        return WHERE(FAIL(STATUS_USAGE, "\"%s\" is %g, a finite number from 0 on is expected", key, value), "%s", where);
+        return WHERE(FAIL(STATUS_USAGE, "\"%s\" is %g, a finite number from 0 on is expected", key, value), "%s",
+                     where);
     *out = value;
     return STATUS_OK;
+}
+
+/* A number of at least `least`; what is not there stays as *out is. */
+static enum status read_count(const json_t *o, const char *key, const char *where, int64_t least, int64_t *out)
+{
+    const json_t *value = json_object_get(o, key);
+    int64_t number = 0;
+    if (value == NULL || json_is_null(value))
+        return STATUS_OK;
+    TRY(json_int(o, key, where, 0, &number));
+    if (number < least)
+        return HINT(WHERE(FAIL(STATUS_USAGE, "\"%s\" is %lld", key, (long long)number), "%s", where),
+                    "right would be %lld or more", (long long)least);
+    *out = number;
+    return STATUS_OK;
+}
+
+/* Flags, a window that is none and nothing to send are 0; sizes and ranks are not. */
+static int64_t least_of(const struct sample_field *field)
+{
+    ptrdiff_t f = field - sample_fields;
+    return f == SAMPLE_FIELD_causal || f == SAMPLE_FIELD_window || f == SAMPLE_FIELD_bytes ? 0 : 1;
 }
 
 static enum status read_key_field(const json_t *o, const struct sample_field *field, const char *where,
@@ -154,9 +178,7 @@ static enum status read_key_field(const json_t *o, const struct sample_field *fi
     if (field->text)
         return read_name(o, field->name, where, value, SAMPLE_NAME);
     int64_t number = -1;
-    TRY(json_int(o, field->name, where, -1, &number));
-    if (number < -1)
-        return WHERE(FAIL(STATUS_USAGE, "\"%s\" is %lld", field->name, (long long)number), "%s", where);
+    TRY(read_count(o, field->name, where, least_of(field), &number));
     memcpy(value, &number, sizeof number);
     return STATUS_OK;
 }
@@ -174,7 +196,8 @@ static enum status read_key(json_t *o, const char *where, struct sample_key *out
     }
     if (!*out->subject)
         return WHERE(FAIL(STATUS_USAGE, "\"key\" has no \"subject\""), "%s", where);
-    return STATUS_OK;
+    enum dtype dtype;
+    return *out->dtype ? dtype_parse(out->dtype, where, &dtype) : STATUS_OK;
 }
 
 static enum status read_times(const json_t *o, const char *where, struct sample *out)
@@ -232,17 +255,25 @@ static enum status read_object(const json_t *o, const char *key, const char *whe
 static enum status read_numbers(const json_t *o, const char *where, struct sample *out)
 {
     int64_t group = 1;
-    TRY(json_int(o, "bytes", where, -1, &out->bytes));
-    TRY(json_int(o, "group", where, 1, &group));
-    if (out->bytes < -1 || group < 1 || group > INT_MAX)
-        return WHERE(FAIL(STATUS_USAGE, "\"%s\" is %lld", out->bytes < -1 ? "bytes" : "group",
-                          (long long)(out->bytes < -1 ? out->bytes : group)),
-                     "%s", where);
+    TRY(read_count(o, "bytes", where, 0, &out->bytes));
+    TRY(read_count(o, "group", where, 1, &group));
+    if (group > INT_MAX)
+        return WHERE(FAIL(STATUS_USAGE, "\"group\" is %lld", (long long)group), "%s", where);
     out->group = (int)group;
     TRY(read_positive(o, "flops", where, 0, &out->flops));
     TRY(read_positive(o, "scale", where, 1, &out->scale));
     TRY(read_positive(o, "ceiling_GBps", where, 0, &out->ceiling_GBps));
     return read_positive(o, "ceiling_tflops", where, 0, &out->ceiling_tflops);
+}
+
+/* Groups of sp ranks are all of the ranks. What was never measured may have asked for others: that is why it was waived. */
+static enum status check_groups(const struct sample *sample, const char *where)
+{
+    int64_t sp = sample->key.sp, ranks = sample->key.ranks;
+    if (sample->outcome == SAMPLE_WAIVED || sp < 1 || ranks < 1 || ranks % sp == 0)
+        return STATUS_OK;
+    return HINT(WHERE(FAIL(STATUS_USAGE, "\"sp\" is %lld of %lld ranks", (long long)sp, (long long)ranks), "%s", where),
+                "right would be a divisor of \"ranks\"");
 }
 
 static enum status read_all(const json_t *o, const char *where, struct sample *out)
@@ -254,6 +285,7 @@ static enum status read_all(const json_t *o, const char *where, struct sample *o
     TRY(read_key(key, where, &out->key));
     TRY(read_times(o, where, out));
     TRY(read_outcome(o, where, out));
+    TRY(check_groups(out, where));
     TRY(read_numbers(o, where, out));
     TRY(json_bool(o, "verified", where, false, &out->verified));
     TRY(json_bool(o, "scaled", where, false, &out->scaled));
