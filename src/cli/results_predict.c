@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct opt results_predict_options[] = {
     {"ranks", 0, OPT_VALUE, "N", "results predict: ranks of the machine that is asked about"},
@@ -16,31 +17,61 @@ const struct opt results_predict_options[] = {
     {0},
 };
 
-/* FILE,... of rows, or a run of the store. */
+static bool is_file(const char *word)
+{
+    return strstr(word, ".jsonl") != NULL;
+}
+
+static enum status rows_of_run(struct cli *cli, const char *ref, struct samples *out)
+{
+    struct store *store = NULL;
+    struct store_run run;
+    char path[512];
+    TRY(store_path(opt_value(&cli->opts, "store"), path, sizeof path));
+    TRY(store_open(path, STORE_READ, &store));
+    enum status status = store_resolve(store, ref, &run);
+    if (status == STATUS_OK) {
+        status = samples_of_run(store, run.id, out);
+        store_run_free(&run);
+    }
+    store_close(store);
+    return status;
+}
+
+/* A file whose name does not say that it holds rows is most likely why there is no such run. */
+static enum status load_run(struct cli *cli, const char *ref, struct samples *out)
+{
+    enum status status = rows_of_run(cli, ref, out);
+    return access(ref, F_OK) == 0 ? HINT(status, "the file %s must be called %s.jsonl to be read as rows", ref, ref)
+                                  : status;
+}
+
+/* A run, or files and runs in a row. */
 static enum status load_rows(struct cli *cli, const char *ref, struct samples *out)
 {
-    const char *files[OPT_ARGS_MAX];
-    char *storage = NULL, path[512];
+    const char *words[OPT_ARGS_MAX];
+    char *storage = NULL;
     int n = 0;
-    if (strstr(ref, ".jsonl") == NULL) {
-        struct store *store = NULL;
-        struct store_run run;
-        TRY(store_path(opt_value(&cli->opts, "store"), path, sizeof path));
-        TRY(store_open(path, STORE_READ, &store));
-        enum status status = store_resolve(store, ref, &run);
-        if (status == STATUS_OK) {
-            status = samples_of_run(store, run.id, out);
-            store_run_free(&run);
-        }
-        store_close(store);
-        return status;
-    }
-    TRY(opt_split(ref, &storage, files, OPT_ARGS_MAX, &n));
+    if (!is_file(ref)) /* a run's name may have a comma */
+        return load_run(cli, ref, out);
+    TRY(opt_split(ref, &storage, words, OPT_ARGS_MAX, &n));
     enum status status = STATUS_OK;
     for (int i = 0; i < n && status == STATUS_OK; i++)
-        status = samples_read_lines(files[i], out);
+        status = is_file(words[i]) ? samples_read_lines(words[i], out) : load_run(cli, words[i], out);
     free(storage);
     return status;
+}
+
+/* Rows that this command made are no ground for others. */
+static enum status check_measured(const struct samples *rows)
+{
+    for (int i = 0; i < rows->n; i++)
+        if (rows->rows[i].conditions == NULL || strstr(rows->rows[i].conditions, "\"predicted_from\"") == NULL)
+            return STATUS_OK;
+    return rows->n == 0
+               ? STATUS_OK
+               : HINT(FAIL(STATUS_NODATA, "no row could be predicted: all of these are predictions themselves"),
+                      "give the rows that they were predicted from");
 }
 
 static enum status predict_rows(const struct samples *rows, int ranks, const int64_t *sp, int nsp, struct samples *out)
@@ -58,12 +89,19 @@ static enum status predict_rows(const struct samples *rows, int ranks, const int
     return STATUS_OK;
 }
 
-/* All rows waived is an answer of no use. */
-static enum status judge(const struct samples *rows)
+static bool any_predicted(const struct samples *rows)
 {
     for (int i = 0; i < rows->n; i++)
         if (rows->rows[i].outcome == SAMPLE_OK)
-            return STATUS_OK;
+            return true;
+    return false;
+}
+
+/* All rows waived is an answer of no use. */
+static enum status judge(const struct samples *rows)
+{
+    if (any_predicted(rows))
+        return STATUS_OK;
     return rows->n > 0 ? FAIL(STATUS_NODATA, "no row could be predicted: %s", rows->rows[0].why)
                        : HINT(FAIL(STATUS_NODATA, "there are no rows to predict from"), "`sptune bench` makes them");
 }
@@ -84,11 +122,13 @@ enum status results_predict(struct cli *cli, const char *ref)
     nsp = opt_drop_repeats(sp, nsp);
     enum status status = load_rows(cli, ref, &rows);
     if (status == STATUS_OK)
+        status = check_measured(&rows);
+    if (status == STATUS_OK)
         status = predict_rows(&rows, (int)ranks, sp, nsp, &predicted);
-    if (status == STATUS_OK && predicted.n > 0) {
+    if (status == STATUS_OK && any_predicted(&predicted))
         log_warn("these rows are predicted, not measured: docs/models.md says how, and how far off they may be");
+    if (status == STATUS_OK && predicted.n > 0)
         status = samples_show(cli, &predicted, "predicted");
-    }
     if (status == STATUS_OK)
         status = judge(&predicted);
     samples_free(&predicted);

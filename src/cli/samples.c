@@ -47,19 +47,20 @@ static enum status add(void *arg, int64_t run, const struct sample *sample)
 
 enum status samples_of_run(struct store *store, int64_t run, struct samples *out)
 {
-    *out = (struct samples){0};
     enum status status = store_each(store, run, add, out);
     if (status != STATUS_OK)
         samples_free(out);
     return status;
 }
 
-static enum status read_line(const char *line, size_t len, const char *where, struct samples *out)
+static enum status read_line(const char *text, size_t len, const char *path, int line, struct samples *out)
 {
     json_t *row = NULL;
     struct sample sample;
     const char *schema = "";
-    TRY(json_parse(line, len, where, &row));
+    char where[512];
+    TRY(json_parse_line(text, len, path, line, &row));
+    text_print(where, sizeof where, "%s, line %d", path, line);
     enum status status = json_str(row, "schema", where, "", &schema);
     if (status == STATUS_OK && strcmp(schema, "sptune.sample/1") != 0)
         status = HINT(WHERE(FAIL(STATUS_USAGE, "this is no sptune.sample/1"), "%s", where),
@@ -76,17 +77,16 @@ static enum status read_line(const char *line, size_t len, const char *where, st
 enum status samples_read_lines(const char *path, struct samples *out)
 {
     enum { LIMIT = 64 << 20 };
-    char *bytes = NULL, where[512];
+    char *bytes = NULL;
     size_t len = 0;
-    int line = 0;
+    int line = 1;
     TRY(file_read(path, LIMIT, &bytes, &len));
     enum status status = STATUS_OK;
-    for (char *at = bytes, *end; at < bytes + len && status == STATUS_OK; at = end + 1) {
+    for (char *at = bytes, *end; at < bytes + len && status == STATUS_OK; at = end + 1, line++) {
         end = memchr(at, '\n', (size_t)(bytes + len - at));
         end = end != NULL ? end : bytes + len;
-        text_print(where, sizeof where, "%s, line %d", path, ++line);
-        if (end > at)
-            status = read_line(at, (size_t)(end - at), where, out);
+        if (at + strspn(at, " \t\r") < end)
+            status = read_line(at, (size_t)(end - at), path, line, out);
     }
     free(bytes);
     return status;

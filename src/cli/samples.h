@@ -14,7 +14,8 @@ struct samples {
 
 enum status samples_add(struct samples *samples, const struct sample *sample); /* copies */
 void samples_free(struct samples *samples);
-enum status samples_of_run(struct store *store, int64_t run, struct samples *out); /* every sample of a run, in order */
+/* Every sample of a run, in order; appends. None are left when it fails. */
+enum status samples_of_run(struct store *store, int64_t run, struct samples *out);
 /* Rows as `bench --jsonl` prints them: one object per line. */
 enum status samples_read_lines(const char *path, struct samples *out); /* appends */
 /* --json: the document; else the table; then samples_export. */

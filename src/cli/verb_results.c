@@ -215,11 +215,12 @@ static const struct opt *const tables[] = {options, results_predict_options, NUL
 
 const struct verb verb_results = {
     .name = "results",
-    .usage = "list | show [REF] | export [REF] --export F=FILE | predict [REF|FILE,...] --ranks N | forget REF",
+    .usage = "list | show [REF] | export [REF] --export F=FILE | predict [REF|FILE.jsonl|...,...] --ranks N | forget REF",
     .about = "what was measured and kept",
     .help = "Every sample is kept as it is measured. REF is a run's number or name, @last (the default) or @last~1. "
             "Reading never creates a store. `predict` scales rows of exchange, attention and layer, a run's or those of "
-            "files that `bench --jsonl` wrote, to more ranks: what a larger machine would take, before there is one.",
+            "files FILE.jsonl that `bench --jsonl` wrote, or of both (a.jsonl,@last), to more ranks: what a larger machine "
+            "would take, before there is one.",
     .tables = tables,
     .min_args = 1,
     .max_args = 2,

@@ -320,12 +320,32 @@ static void test_predict(void **state)
     run_free(&run);
     run_do(&run, "results predict four.jsonl --ranks 8"); /* nothing is predicted from a prediction */
     run_expect(&run, 3);
-    run_says(run.err, "no row could be predicted");
+    run_says(run.err, "all of these are predictions themselves");
+    run_says_not(run.err, "predicted, not measured");
+    assert_string_equal(run.out, "");
+    run_free(&run);
+    run_do(&run, "results predict @last --ranks 8 --sp 3"); /* all waived */
+    run_expect(&run, 3);
+    run_says_not(run.err, "predicted, not measured");
+    run_free(&run);
+    run_do(&run, "results predict two.jsonl,four.jsonl,@last --ranks 8 --sp 4"); /* files and runs */
+    run_expect(&run, 0);
+    run_free(&run);
+    temp_put(&run_temp, "rows.txt", "");
+    run_do(&run, "results predict rows.txt --ranks 8");
+    run_expect(&run, 2);
+    run_says(run.err, "must be called rows.txt.jsonl");
+    run_free(&run);
+    temp_put(&run_temp, "odd.jsonl", "\n{\"schema\": \"sptune.sample/1\", \"key\": {\"subject\": \"layer\", \"ranks\": 2, \"sp\": 3}, "
+                                     "\"times_us\": [1]}");
+    run_do(&run, "results predict odd.jsonl --ranks 8");
+    run_expect(&run, 2);
+    run_says(run.err, "odd.jsonl, line 2: \"sp\" is 3 of 2 ranks; right would be a divisor");
     run_free(&run);
     temp_put(&run_temp, "half.jsonl", "{\"schema\": \"sptune.sample/1\", \"key\": {\"subj");
     run_do(&run, "results predict half.jsonl --ranks 8");
     run_expect(&run, 2);
-    run_says(run.err, "half.jsonl, line 1");
+    run_says(run.err, "half.jsonl line 1 column");
     run_free(&run);
 }
 
