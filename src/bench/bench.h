@@ -125,7 +125,7 @@ struct bench_session {
     char *versions;              /* JSON text recorded with each sample; owned by the caller */
 };
 /* Look up, else measure the missing ones interleaved, commit each. out[n] initialised by the callee; under replay an unknown case is
- * STATUS_NODATA naming its key. *measured (may be NULL) counts the cases really timed now. */
+ * STATUS_NODATA naming its key, and one that was never measured well comes back as it was waived. *measured (may be NULL) counts the cases really timed now. */
 enum status bench_measure(struct bench_session *session, const struct bench_case *cases, int n,
                           const struct bench_options *options, struct sample *out, int *measured);
 /* The serve-loop side of bench_measure: data as told. Mode name "bench". */

@@ -24,7 +24,7 @@ static void key_of(const struct bench_session *session, const struct bench_case 
     sample_free(&sample);
 }
 
-/* The newest ok sample of a key, on any machine. */
+/* The newest ok sample of a key, on any machine; where none is ok, the newest that says why. */
 struct newest {
     const struct sample_key *key;
     struct sample *out;
@@ -35,7 +35,8 @@ static enum status newest_visit(void *arg, int64_t run, const struct sample *sam
 {
     struct newest *newest = arg;
     (void)run;
-    if (sample->outcome != SAMPLE_OK || !sample_key_equal(&sample->key, newest->key))
+    bool worse = newest->found && newest->out->outcome == SAMPLE_OK && sample->outcome != SAMPLE_OK;
+    if (worse || !sample_key_equal(&sample->key, newest->key))
         return STATUS_OK;
     if (newest->found)
         sample_free(newest->out);

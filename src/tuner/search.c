@@ -209,20 +209,27 @@ static void hand_over(struct search *search, struct recommendation *out)
         request_assume(&out->request, "samples", "disturbed", "other work on these CPUs");
 }
 
+/* What to replay instead. Rows of a busy machine were good for a rough estimate when they were taken, and are not kept. */
+static const char *replay_hint(enum rule lost)
+{
+    return lost == RULE_TAINTED ? "its rows are tainted: tune again on a quieter machine"
+                                : "replay a store that `tune` wrote for this model and dtype";
+}
+
 /* Every candidate was admissible and none got a time: the first reason says why. */
 static enum status nothing_priced(const struct search *search)
 {
-    const char *why = "";
-    for (int i = 0; i < search->candidates.n && why[0] == '\0'; i++)
+    struct verdict lost = VERDICT_YES;
+    for (int i = 0; i < search->candidates.n && verdict_ok(&lost); i++)
         if (verdict_ok(&search->candidates.rows[i].verdict))
-            why = search->candidates.rows[i].lost.why;
+            lost = search->candidates.rows[i].lost;
     if (interrupt_pending())
         return interrupt_status();
     if (search->request->ranks == 1 && search->request->world > 1)
-        return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", why), "measure with --ranks 2 or more");
-    return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", why),
+        return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", lost.why), "measure with --ranks 2 or more");
+    return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", lost.why), "%s",
                 search->request->replay
-                    ? "replay a store that `tune` wrote for this model and dtype"
+                    ? replay_hint(lost.rule)
                     : "-v says why each sample was waived; a quieter machine or a longer --budget helps");
 }
 

@@ -120,7 +120,7 @@ static enum status replay_one(struct search *search, const struct part *part, co
         return STATUS_OK;
     }
     TRY(status);
-    status = say_mixed(search, &sample);
+    status = sample.outcome == SAMPLE_OK ? say_mixed(search, &sample) : STATUS_OK;
     if (status == STATUS_OK)
         status = pool_add(&search->pool, part->key, &sample);
     sample_free(&sample);

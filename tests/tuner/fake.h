@@ -46,6 +46,7 @@ struct fake_bench {
     struct bench_session session;
     int samples;
     const char *versions; /* of the samples that are put from now on, NULL: none */
+    bool tainted;         /* those samples are waived: the machine was busy */
 };
 void fake_open(struct fake_bench *bench);
 void fake_close(struct fake_bench *bench);

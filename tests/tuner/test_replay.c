@@ -45,6 +45,26 @@ static void test_replay_gaps(void **state)
     check_time(&fake_default, chosen()); /* rates of this machine do not depend on size */
 }
 
+/* Where the machine was busy a replay has no rows that are good: it says so, and takes those that another run adds. */
+static void test_replay_tainted(void **state)
+{
+    (void)state;
+    struct parts_scale scale = {0};
+    fake_request(&bench, "llama-3.1-8b", 16384, 2, &request); /* rows of any machine count, other tests have none of it */
+    CHECK_OK(request_complete(&request));
+    request.replay = true;
+    bench.session.machine[0] = '\0';
+    bench.tainted = true;
+    fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
+    bench.tainted = false;
+    CHECK_FAILS(STATUS_NODATA, "taken while others worked", search_run(&request, &bench.session, &answer));
+    assert_non_null(strstr(status_last()->hint, "its rows are tainted"));
+    recommend_free(&answer);
+    fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
+    CHECK_OK(search_run(&request, &bench.session, &answer));
+    check_time(&fake_default, chosen());
+}
+
 /* Samples of two builds or thread counts in one answer: taken, as a replay can measure nothing, but said. */
 static void test_replay_mixed(void **state)
 {
@@ -170,8 +190,8 @@ static void test_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_replay_again), CASE(test_replay_gaps), CASE(test_replay_mixed), CASE(test_correction),
-        CASE(test_native),       CASE(test_budgets),     CASE(test_scale),
+        CASE(test_replay_again), CASE(test_replay_gaps), CASE(test_replay_mixed), CASE(test_replay_tainted),
+        CASE(test_correction),   CASE(test_native),      CASE(test_budgets),      CASE(test_scale),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
