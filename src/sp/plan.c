@@ -34,6 +34,11 @@ const char *plan_method_name(enum plan_method method)
     return name_at(methods, PLAN_METHOD_COUNT, method);
 }
 
+const char *plan_split_name(const struct plan *plan)
+{
+    return plan->sp > 1 ? plan_method_name(plan->method) : "whole";
+}
+
 const char *plan_method_exchange(enum plan_method method)
 {
     return method == PLAN_METHOD_RING           ? PLAN_RING_EXCHANGE

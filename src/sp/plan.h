@@ -57,6 +57,7 @@ struct plan {
 };
 
 const char *plan_method_name(enum plan_method method);
+const char *plan_split_name(const struct plan *plan); /* for readers: "whole" at sp 1, where no method splits anything */
 const char *
 plan_method_exchange(enum plan_method method); /* the only one that a plan of it may name; NULL: any of exchanges[] */
 const char *plan_checkpointing_name(enum plan_checkpointing checkpointing);

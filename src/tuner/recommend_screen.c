@@ -124,7 +124,7 @@ static void options_text(const struct varied *v, const struct recommend_candidat
     struct text all = {0};
     const struct plan *p = &c->plan;
     if (v->method)
-        text_add(&all, " %s", plan_method_name(p->method));
+        text_add(&all, " %s", plan_split_name(p));
     if (v->class)
         text_add(&all, " %s", c->attention_class);
     if (v->micro_batch)

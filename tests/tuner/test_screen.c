@@ -108,6 +108,31 @@ static void test_measure_first(void **state)
     free(screen);
 }
 
+/* sp 1 splits nothing: no method is named that nobody asked for. */
+static void test_method(void **state)
+{
+    (void)state;
+    fake_forget(&bench);
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    CHECK_OK(request_retarget(&request, target_find("sptune")));
+    request.space.nmethod = 2;
+    request.space.method[0] = PLAN_METHOD_RING;
+    request.space.method[1] = PLAN_METHOD_SPLIT_GATHER;
+    run(&fake_default, STATUS_OK);
+    char *screen = screen_of();
+    assert_null(strstr(screen, "ulysses"));
+    SAYS(screen, " whole");
+    SAYS(screen, " ring");
+    free(screen);
+    json_t *document =
+        recommend_to_json(&answer, &(struct json_envelope){.command = "sptune tune", .started = "", .machine = ""});
+    char *text = NULL;
+    CHECK_OK(json_format(document, false, &text));
+    SAYS(text, "\"method\": \"whole\"");
+    free(text);
+    json_decref(document);
+}
+
 /* Options that were opened differ between rows, so each row names its own; lines stay short. */
 static void test_opened(void **state)
 {
@@ -240,9 +265,9 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),    cmocka_unit_test(test_not),      cmocka_unit_test(test_measure_first),
-        cmocka_unit_test(test_opened), cmocka_unit_test(test_extremes), cmocka_unit_test(test_digits),
-        cmocka_unit_test(test_list),
+        cmocka_unit_test(test_one),    cmocka_unit_test(test_not),    cmocka_unit_test(test_measure_first),
+        cmocka_unit_test(test_opened), cmocka_unit_test(test_method), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_digits), cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
