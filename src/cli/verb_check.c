@@ -61,9 +61,9 @@ static enum status print(const struct check_report *report, int64_t ranks, bool 
         text_add(&out, "%*s", WHY, "");
         opt_wrap(&out, r->why, WHY, WHY);
     }
-    text_add(&out, "%lld ranks%s: %s problems in %d rows: %d passed, %d failed, %d waived\n", (long long)ranks,
+    text_add(&out, "%lld ranks%s: %s problems in %d rows: %d passed, %d failed, %d waived%s\n", (long long)ranks,
              oversubscribed ? " (oversubscribed)" : "", units_format_count(report->cases, cases), report->nrows,
-             report->passed, report->failed, report->waived);
+             report->passed, report->failed, report->waived, report->waived > 0 ? ": unsupported" : "");
     enum status status = text_status(&out);
     if (status == STATUS_OK)
         status = cli_print(text_get(&out));

@@ -363,6 +363,10 @@ static void table(const struct recommendation *rec, const struct varied *varied,
     refused(rec, out);
     not_measured(rec, out);
     line(out, "by M measured I interpolated X extrapolated P published A assumed");
+    for (int i = 0; i < rec->request.nassumptions; i++)
+        if (strcmp(rec->request.assumptions[i].name, "samples") == 0)
+            line(out, "samples=%s: %s slowed what was timed; the estimates are rough",
+                 rec->request.assumptions[i].value, rec->request.assumptions[i].from);
 }
 
 static void native(const struct recommendation *rec, struct text *out)

@@ -230,7 +230,7 @@ static enum status nothing_priced(const struct search *search)
     return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", lost.why), "%s",
                 search->request->replay
                     ? replay_hint(lost.rule)
-                    : "-v says why each sample was waived; a quieter machine or a longer --budget helps");
+                    : "-v says why each sample is missing; a quieter machine or a longer --budget helps");
 }
 
 static enum status run(struct search *search, struct recommendation *out)
@@ -271,7 +271,8 @@ static enum status open_search(const struct request *request, struct bench_sessi
     int64_t available = 0, on_device = 0, total = 0;
     if (session->env == NULL)
         return STATUS_OK;
-    TRY(mem_available(&available)); /* also where devices have memory of their own: the host makes and reads what is in it */
+    TRY(mem_available(
+        &available)); /* also where devices have memory of their own: the host makes and reads what is in it */
     if (request->dev != DEV_CPU) {
         TRY(dev_memory(session->env->dev, &on_device, &total));
         int64_t all = on_device * request->ranks; /* GPUs of one kind, each a rank's alone */
@@ -315,7 +316,8 @@ static void settle_ranks(const struct bench_session *session, struct request *re
 {
     if (session->env == NULL || request->ranks == 1)
         return;
-    struct verdict verdict = bench_exchange_verdict(session->env, request->dev == DEV_CPU ? "direct" : "push", layer_bytes(request));
+    struct verdict verdict =
+        bench_exchange_verdict(session->env, request->dev == DEV_CPU ? "direct" : "push", layer_bytes(request));
     if (!verdict_ok(&verdict))
         request_without_direct(request, verdict.why);
     if (dev_can_overlap(session->env->dev))

@@ -71,6 +71,21 @@ static void test_one(void **state)
     free(screen);
 }
 
+/* A word that the line of assumptions has no room to explain. */
+static void test_disturbed(void **state)
+{
+    (void)state;
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    run(&fake_default, STATUS_OK);
+    char *screen = screen_of();
+    assert_null(strstr(screen, "slowed what was timed"));
+    free(screen);
+    request_assume(&answer.request, "samples", "disturbed", "other work on these CPUs");
+    screen = screen_of();
+    SAYS(screen, "samples=disturbed: other work on these CPUs slowed what was timed");
+    free(screen);
+}
+
 static void test_not(void **state)
 {
     (void)state;
@@ -265,9 +280,9 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),    cmocka_unit_test(test_not),    cmocka_unit_test(test_measure_first),
-        cmocka_unit_test(test_opened), cmocka_unit_test(test_method), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_digits), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_one),           cmocka_unit_test(test_not),    cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_measure_first), cmocka_unit_test(test_opened), cmocka_unit_test(test_method),
+        cmocka_unit_test(test_extremes),      cmocka_unit_test(test_digits), cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
