@@ -58,6 +58,8 @@ struct nvml_machine {
 
 /* The driver's library, which stays loaded; NULL and `why` when there is none. */
 void *nvml_open(char *why, size_t size);
+/* *at, a pointer to a function, is NULL where the library has none of the name. */
+void nvml_find(void *library, const char *name, void *at);
 enum status nvml_read(int deadline_ms, struct nvml_machine *out); /* STATUS_NOMEM alone; see `why` */
 void nvml_free(struct nvml_machine *machine);
 

@@ -72,7 +72,7 @@ struct api {
 #undef NVML_FIELD
 };
 
-static void resolve_one(void *library, const char *name, void *at)
+void nvml_find(void *library, const char *name, void *at)
 {
     void *symbol = dlsym(library, name);
     memcpy(at, &symbol, sizeof symbol);
@@ -97,7 +97,7 @@ static bool load(struct api *api, struct nvml_machine *out)
     if (!library)
         return false;
     out->installed = true;
-#define NVML_RESOLVE(name, parameters) resolve_one(library, #name, &api->name);
+#define NVML_RESOLVE(name, parameters) nvml_find(library, #name, &api->name);
     NVML_NEEDED(NVML_RESOLVE)
     NVML_WANTED(NVML_RESOLVE)
 #undef NVML_RESOLVE

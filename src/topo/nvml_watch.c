@@ -4,9 +4,7 @@
 
 #include "base/text.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct nvmlDevice_st *device;
 enum { DONE = 0, TOO_SMALL = 7 };
@@ -41,15 +39,9 @@ struct gpu_watch {
     WATCH_NEEDED(WATCH_FIELD)
     WATCH_WANTED(WATCH_FIELD)
 #undef WATCH_FIELD
-        device gpu;
+    device gpu;
     int processes; /* when it was settled; -1 not told */
 };
-
-static void find(void *library, const char *name, void *at)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(at, &symbol, sizeof symbol);
-}
 
 static bool load(struct gpu_watch *watch)
 {
@@ -57,7 +49,7 @@ static bool load(struct gpu_watch *watch)
     void *library = nvml_open(why, sizeof why);
     if (library == NULL)
         return false;
-#define WATCH_FIND(name, parameters) find(library, #name, &watch->name);
+#define WATCH_FIND(name, parameters) nvml_find(library, #name, &watch->name);
     WATCH_NEEDED(WATCH_FIND)
     WATCH_WANTED(WATCH_FIND)
 #undef WATCH_FIND
