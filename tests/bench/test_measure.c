@@ -409,7 +409,7 @@ static int interrupted(const struct launch *launch, void *arg)
     struct bench_case cases[2] = {bench_test_case("fake", 2, 2), bench_test_case("fake", 2, 2)};
     (void)arg;
     if (launch->rank == 0)
-        interrupt_setup();
+        interrupt_setup(NULL);
     else
         interrupt_ignore();
     RANK_TRY(bench_test_open(&side, launch, &env));

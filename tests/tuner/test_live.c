@@ -86,7 +86,7 @@ static int search(struct bench_env *env, struct side *side, const struct job *jo
     RANK_TRY(store_open(job->path, STORE_WRITE, &session.store));
     RANK_TRY(store_run_begin(session.store, "tune", "test", "", env->machine, 1, &session.run));
     if (job->interrupt) { /* before the first sample there is no answer to hold */
-        interrupt_setup();
+        interrupt_setup(NULL);
         raise(SIGINT);
         RANK_CHECK(search_run(&request, &session, &live) == STATUS_INTERRUPTED);
         RANK_CHECK(live.interrupted && live.measured == 0 && live.n == 0);
