@@ -450,6 +450,8 @@ static void test_resume_of_another(void **state)
         run_free(&run);
     }
     assert_false(exists("own/step-4"));
+    run_nothing_left();
+}
 
 /* --verify hears Ctrl-C before it runs the rows whole. */
 static void test_verify_interrupted(void **state)
