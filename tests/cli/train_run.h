@@ -1,0 +1,63 @@
+/* cli/train_run.h -- runs of `sptune train` in a second; for test_train*.c. */
+#ifndef SPTUNE_TESTS_TRAIN_RUN_H
+#define SPTUNE_TESTS_TRAIN_RUN_H
+
+#include "cli/run.h"
+
+#define TINY "train --seq 64 --micro-batch 2 --ranks 2 --progress none "
+
+static inline void put(const char *name, const void *bytes, size_t n)
+{
+    FILE *file = fopen(temp_path(&run_temp, name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static inline bool exists(const char *name)
+{
+    return access(temp_path(&run_temp, name), F_OK) == 0;
+}
+
+/* losses[n] of the rows that --jsonl printed; the step of the first. */
+static inline int64_t losses_of(const struct run *run, double *losses, int n)
+{
+    int64_t first = -1;
+    const char *at = run->out;
+    assert_int_equal(run_lines(run->out), n);
+    for (int i = 0; i < n; i++, at = strchr(at, '\n') + 1) {
+        json_t *row = json_loads(at, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_non_null(row);
+        int64_t step = json_integer_value(json_object_get(row, "step"));
+        first = i == 0 ? step : first;
+        assert_int_equal(step, first + i);
+        losses[i] = json_real_value(json_object_get(row, "loss"));
+        json_decref(row);
+    }
+    return first;
+}
+
+static inline char *read_file(const char *path, size_t *n)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    *n = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(*n);
+    assert_non_null(bytes);
+    assert_int_equal(fread(bytes, 1, *n, file), *n);
+    fclose(file);
+    return bytes;
+}
+
+/* A checkpoint of one step to begin from: seedling/step-1. */
+static inline void plant(void)
+{
+    struct run run;
+    run_do(&run, TINY "--steps 1 --save seedling");
+    run_expect(&run, 0);
+    run_free(&run);
+}
+
+#endif
