@@ -41,9 +41,37 @@ static void test_agree(void **state)
     }
 }
 
+/* ---- barrier ---- */
+
+static int hold(const struct launch *launch, void *arg)
+{
+    (void)arg;
+    struct side side;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int late = 0; late < launch->size; late++) {
+        if (launch->rank == late)
+            ranks_sleep_ms(10);
+        board->flag[launch->rank] = late + 1;
+        RANK_TRY(comm_barrier(side.comm, side.queue));
+        for (int r = 0; r < launch->size; r++)
+            RANK_CHECK(board->flag[r] >= late + 1);
+        RANK_TRY(comm_barrier(side.comm, NULL));
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void test_barrier_holds(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 5; n += 3)
+        ranks_pass(n, hold, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_barrier_holds),
         cmocka_unit_test(test_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -331,33 +331,6 @@ static void test_two_jobs(void **state)
     ranks_pass(2, two_jobs, tcp);
 }
 
-/* ---- barrier ---- */
-
-static int hold(const struct launch *launch, void *arg)
-{
-    (void)arg;
-    struct side side;
-    RANK_TRY(side_open(&side, launch, NULL));
-    for (int late = 0; late < launch->size; late++) {
-        if (launch->rank == late)
-            ranks_sleep_ms(10);
-        board->flag[launch->rank] = late + 1;
-        RANK_TRY(comm_barrier(side.comm, side.queue));
-        for (int r = 0; r < launch->size; r++)
-            RANK_CHECK(board->flag[r] >= late + 1);
-        RANK_TRY(comm_barrier(side.comm, NULL));
-    }
-    side_close(&side);
-    return 0;
-}
-
-static void test_barrier_holds(void **state)
-{
-    (void)state;
-    for (int n = 2; n <= 5; n += 3)
-        ranks_pass(n, hold, NULL);
-}
-
 /* ---- groups ---- */
 
 static int members(const struct launch *launch, void *arg)
@@ -605,7 +578,6 @@ int main(void)
         cmocka_unit_test(test_collectives_tcp),
         cmocka_unit_test(test_collectives_sysv),
         cmocka_unit_test(test_two_jobs),
-        cmocka_unit_test(test_barrier_holds),
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_random_groups),
         cmocka_unit_test(test_groups_do_not_mix),
