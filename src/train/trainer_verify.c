@@ -90,11 +90,12 @@ static double allowance(enum dtype dtype, double plain)
     return dtype == DTYPE_FP32 ? 1e-5 : 2 * plain + rounding(dtype);
 }
 
-/* What a tensor is held against: its norm, and where that is small what makes the last bit of the whole's norm an allowed error. Gradients that
- * are 0 by mathematics (of queries and keys, when a row sees one key) are rounding on both sides, as large as the whole makes it. */
+/* What a tensor is held against: its norm. Below a millionth of the whole's it is 0 by mathematics (of queries and keys, when a row sees one
+ * key): rounding on both sides, as large as the whole makes it, and the last bit of the whole's norm is then an allowed error. */
 static double size_of(const float *right, int64_t n, double norm, enum dtype dtype)
 {
-    return fmax(norm_of(right, n), fmax(norm * (double)FLT_EPSILON / allowance(dtype, 0), 1e-30));
+    double own = norm_of(right, n);
+    return own > norm * 1e-6 ? own : fmax(norm * (double)FLT_EPSILON / allowance(dtype, 0), 1e-30);
 }
 
 /* truth: in fp32; NULL: want is. */
