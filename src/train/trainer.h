@@ -74,7 +74,7 @@ int64_t trainer_host_bytes(const struct trainer *trainer);
 enum status trainer_sample(struct trainer *trainer, int64_t n, double temperature, int64_t *prompt, int32_t **out);
 
 /* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient |g - whole| / |whole|
- * (|whole| no less than lets 1.2e-7 of the norm of all gradients pass), where the type is narrower than fp32 against the whole run in
+ * (of one below a millionth of the norm of all gradients: within 1.2e-7 of that), where the type is narrower than fp32 against the whole run in
  * fp32. Both start from the seed's weights, or from `from`. */
 struct trainer_verdict {
     double loss, whole_loss, loss_error, loss_allowed;

@@ -50,7 +50,7 @@ static double modelled(const struct trainer_options *o, int64_t *host)
 {
     struct problem problem;
     struct work_memory memory;
-    problem_from_model(&o->model, SEQ, WORLD, &problem);
+    problem_from_model(&o->model, o->seqs[0], WORLD, &problem);
     problem.dtype = o->dtype;
     work_memory(&o->model, &problem, &o->plan, target_find("sptune"), &memory);
     int64_t bytes = memory.peak_bytes;
@@ -68,7 +68,7 @@ static int counted(struct side *side, const struct trainer_options *o, double *o
     struct groups groups;
     struct fit_need need;
     int ways = plan_ways(&o->plan);
-    problem_from_model(&o->model, SEQ, WORLD, &problem);
+    problem_from_model(&o->model, o->seqs[0], WORLD, &problem);
     problem.dtype = o->dtype;
     RANK_TRY(layout_create_cut(&o->model, o->dtype, ways, comm_rank(side->comm) % ways, &layout));
     RANK_TRY(groups_create(side->comm, &o->plan, side->dev, &groups));
@@ -116,10 +116,11 @@ static int each_method(struct side *side)
             for (int zero = 0; zero <= 3; zero += 3) {
                 struct trainer_options o = options_of(methods[m], sp, zero);
                 struct sizes sizes;
+                o.seqs[0] = SEQ / 2;
                 int failed = sizes_of(side, &o, &sizes);
                 failed = failed
                              ? failed
-                             : judge(&o, &sizes, sizes.said > 0.86 * sizes.allocated && sizes.said < sizes.allocated);
+                             : judge(&o, &sizes, sizes.said > 0.88 * sizes.allocated && sizes.said < sizes.allocated);
                 if (failed)
                     return failed;
             }
