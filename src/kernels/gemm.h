@@ -2,7 +2,8 @@
  * cuBLASLt on CUDA GPUs (loaded at run time: libcublasLt.so.13 or .12, or the file SPTUNE_CUBLAS names).
  *
  * Row-major: a [m][k], b [k][n] (or [n][k] when trans_b, as weights are stored), c [m][n] fp32 for every dtype of a and b, or of that
- * dtype when narrow. Sums are fp32 and rounded once. On the CPU bf16 and fp16 operands are widened panel by panel into workspace
+ * dtype when narrow. Sums are fp32 and rounded once; added to a narrow c, a product may have been rounded before. On the CPU bf16 and
+ * fp16 operands are widened panel by panel into workspace
  * (gemm_workspace bytes). FLOPs: 2 m n k.
  */
 #ifndef SPTUNE_KERNELS_GEMM_H
