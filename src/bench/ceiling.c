@@ -174,7 +174,7 @@ struct ceiling_result ceiling_result(const struct ceiling *ceiling)
     if (ceiling->best_us[best] > 0)
         result.GBps = (double)ceiling->bytes / ceiling->best_us[best] * 1e-3;
     text_print(result.by, sizeof result.by, "%s, %s", kinds[ceiling->kind],
-               traffic_store_name((enum traffic_store)best));
+               traffic_store_name(ceiling->traffic, (enum traffic_store)best));
     return result;
 }
 

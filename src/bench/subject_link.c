@@ -164,7 +164,8 @@ static enum status link_verify(void *state, bool *ok, char why[256])
 
 static const char *link_kernel(void *state)
 {
-    return traffic_store_name(((struct subject *)state)->store);
+    const struct subject *s = state;
+    return traffic_store_name(s->traffic, s->store);
 }
 
 static const char *link_transport(void *state)

@@ -11,6 +11,7 @@
 #include "bench/group.h"
 #include "bench/mirror.h"
 #include "comm/window.h"
+#include "kernels/copy.h"
 #include "kernels/copy_stream.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ struct traffic {
     struct group group;
     struct rotation rotation;
     struct dev_queue *queue;
-    struct dev_queue *beside;       /* of a GPU, where the own part crosses no link: it goes at the same time; else NULL */
+    struct dev_queue *beside; /* of a GPU, where the own part crosses no link: it goes at the same time; else NULL */
     struct dev_event *forks, *joins;
     int64_t bytes, stride; /* of one copy; between copies */
     int parts;
@@ -33,9 +34,11 @@ struct traffic {
     char *to;              /* or here */
 };
 
-const char *traffic_store_name(enum traffic_store store)
+const char *traffic_store_name(const struct traffic *t, enum traffic_store store)
 {
-    return store == TRAFFIC_STREAMING ? "streaming stores" : "memcpy";
+    if (store == TRAFFIC_PLAIN)
+        return "memcpy";
+    return traffic_behind(t) ? "kernel" : "streaming stores";
 }
 
 void traffic_close(struct traffic *traffic)
@@ -163,10 +166,15 @@ static void slice_copy(void *arg, int64_t slice, int thread)
         memcpy(s->dst + first, s->src + first, (size_t)(end - first));
 }
 
-/* By a GPU, `own` beside the others. */
-static enum status copy_behind(struct traffic *t, char *dst, const char *src, int64_t bytes, bool own)
+/* By a GPU's copy engines or by a kernel; `own` beside the others. */
+static enum status copy_behind(struct traffic *t, char *dst, const char *src, int64_t bytes, bool own,
+                               enum traffic_store store)
 {
-    return dev_copy(own && t->beside != NULL ? t->beside : t->queue, dst, src, (size_t)bytes);
+    struct dev_queue *queue = own && t->beside != NULL ? t->beside : t->queue;
+    struct copy_job job = {.src = src, .dst = dst, .n = {1, 1, 1}, .row_bytes = (size_t)bytes};
+    if (store == TRAFFIC_PLAIN)
+        return dev_copy(queue, dst, src, (size_t)bytes);
+    return copy_run(dev_kind_of(t->env->dev), &job, 1, queue);
 }
 
 static enum status copy(struct traffic *t, char *dst, const char *src, int64_t bytes, enum traffic_store store)
@@ -188,7 +196,7 @@ static enum status put_parts(struct traffic *t, int index, enum traffic_store st
         int64_t first = part_at(t, i), end = part_at(t, i + 1);
         char *to = inbox_of(t, target_of(t, t->group.rank, i), index) + first;
         if (end > first && traffic_behind(t))
-            TRY(copy_behind(t, to, from + first, end - first, distance(t, i) == 0));
+            TRY(copy_behind(t, to, from + first, end - first, distance(t, i) == 0, store));
         else if (end > first)
             TRY(copy(t, to, from + first, end - first, store));
     }
@@ -225,7 +233,8 @@ struct dev_queue *traffic_queue(const struct traffic *t)
 
 int traffic_stores(const struct traffic *t)
 {
-    return dev_kind_of(t->env->dev) == DEV_CPU ? TRAFFIC_STORES : TRAFFIC_PLAIN + 1;
+    enum dev_kind kind = dev_kind_of(t->env->dev);
+    return kind == DEV_CPU || kind == DEV_CUDA ? TRAFFIC_STORES : TRAFFIC_PLAIN + 1;
 }
 
 const struct rotation *traffic_rotation(const struct traffic *t)

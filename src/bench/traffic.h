@@ -19,13 +19,13 @@
 #include "bench/rotation.h"
 
 enum traffic_store {
-    TRAFFIC_PLAIN,     /* memcpy, or what the device copies with */
-    TRAFFIC_STREAMING, /* stores that go past the caches: no line is read that is only written. The CPU's alone */
+    TRAFFIC_PLAIN, /* memcpy; of a GPU: by the copy engines */
+    TRAFFIC_STREAMING, /* stores that go past the caches: no line is read that is only written; of a GPU: stores of a kernel */
     TRAFFIC_STORES
 };
-const char *traffic_store_name(enum traffic_store store); /* "memcpy", "streaming stores" */
 
 struct traffic;
+const char *traffic_store_name(const struct traffic *traffic, enum traffic_store store);
 
 /* STATUS_UNSUPPORTED on all ranks, with the reason, where peers cannot be stored to. */
 enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp, int64_t bytes,
@@ -36,7 +36,7 @@ enum status traffic_run(struct traffic *traffic, int iteration, enum traffic_sto
 enum status traffic_put(struct traffic *traffic, int iteration, enum traffic_store store);
 bool traffic_behind(const struct traffic *traffic);
 struct dev_queue *traffic_queue(const struct traffic *traffic);
-/* Stores there are on this device: TRAFFIC_PLAIN, or both. */
+/* Stores there are on this device: TRAFFIC_PLAIN, or both where it has kernels. */
 int traffic_stores(const struct traffic *traffic);
 const struct rotation *traffic_rotation(const struct traffic *traffic);
 const char *
