@@ -88,8 +88,9 @@ struct bench_subject {
     /* The same where a device runs behind its caller, not waited for, and the queue that it is put on. NULL: the CPU's alone. */
     enum status (*enqueue)(void *state, int iteration);
     struct dev_queue *(*queue)(void *state);
-    /* May be NULL: one iteration was enqueued with marks on, before those that are timed, and is complete. Phases can be read. */
-    void (*timed)(void *state);
+    /* May be NULL: one iteration was enqueued with marks on, before those that are timed, and is complete, but for one that failed on this
+     * rank (!ran). Phases can be read. Collective. */
+    enum status (*timed)(void *state, bool ran);
     enum status (*poison)(void *state);                 /* before the timed iterations whose output is verified */
     /* This rank's outputs of the last iteration. Collective. */
     enum status (*verify)(void *state, bool *ok, char why[256]);

@@ -146,8 +146,8 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     range_pop();
     TRY(timing_end(run->timing, &us));
     dev_queue_marks(row->subject->queue(row->state), true);
-    if (told && *failed == STATUS_OK)
-        row->subject->timed(row->state);
+    if (told)
+        TRY(row->subject->timed(row->state, *failed == STATUS_OK));
     *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
     row->iteration += loop;
     if (row->subject->whole_us != NULL && *failed == STATUS_OK)

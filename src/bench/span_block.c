@@ -187,12 +187,16 @@ static enum status span_enqueue(void *state, int iteration)
 }
 
 /* An exec remembers its last run, which is of the direction that is timed. */
-static void span_timed(void *state)
+static const struct exec_times *span_times(const struct span *s)
+{
+    return exec_times(transformer_exec(s->blocks[s->rotation.last]));
+}
+
+static enum status span_timed(void *state, bool ran)
 {
     struct span *s = state;
-    const struct exec_times *t = exec_times(transformer_exec(s->blocks[s->rotation.last]));
-    phases_add(s->phases,
-               (const double[PHASES]){t->exchange_in_us, t->attention_us, t->exchange_out_us, t->exposed_us});
+    const struct exec_times *t = span_times(s);
+    return phases_add_last(s->phases, s->group.comm, ran, PHASES_OF(t));
 }
 
 static enum status span_iterate(void *state, int iteration)
@@ -200,7 +204,8 @@ static enum status span_iterate(void *state, int iteration)
     struct span *s = state;
     TRY(span_enqueue(s, iteration));
     TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
-    span_timed(s);
+    const struct exec_times *t = span_times(s);
+    phases_add(s->phases, PHASES_OF(t));
     return STATUS_OK;
 }
 

@@ -220,21 +220,14 @@ static void times_add(struct subject *s, struct exec *exec)
     s->last.exposed_us += times->exposed_us;
 }
 
-static void phases_keep(struct subject *s)
-{
-    const struct exec_times *t = &s->last;
-    phases_add(s->phases,
-               (const double[PHASES]){t->exchange_in_us, t->attention_us, t->exchange_out_us, t->exposed_us});
-}
-
 /* An exec remembers its last run: of forward and backward in one sample there is no forward any more. */
-static void layer_timed(void *state)
+static enum status layer_timed(void *state, bool ran)
 {
     struct subject *s = state;
     if (s->problem.direction == PROBLEM_BOTH)
-        return;
+        return STATUS_OK;
     times_add(s, s->execs[s->rotation.last]);
-    phases_keep(s);
+    return phases_add_last(s->phases, s->group.comm, ran, PHASES_OF(&s->last));
 }
 
 /* Phases are there only when the queue was waited for. */
@@ -268,7 +261,7 @@ static enum status layer_iterate(void *state, int iteration)
         TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
         times_add(s, exec);
     }
-    phases_keep(s);
+    phases_add(s->phases, PHASES_OF(&s->last));
     return STATUS_OK;
 }
 

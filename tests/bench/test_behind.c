@@ -3,6 +3,7 @@
 #include "bench/check_parts.h"
 #include "bench/measure.h"
 #include "bench/odd_device.h"
+#include "bench/phases.h"
 #include "bench/subject.h"
 
 #include <math.h>
@@ -89,10 +90,11 @@ static int rows_on(const struct launch *launch, void *arg)
 
 static int told, marked, enqueued; /* of this rank */
 
-static void count_told(void *state)
+static enum status count_told(void *state, bool ran)
 {
     (void)state;
-    told++;
+    told += ran;
+    return STATUS_OK;
 }
 
 static enum status count_enqueued(void *state, int iteration)
@@ -134,6 +136,27 @@ static int told_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+/* Rank 1 waits for nobody; what rank 0 waited is not in its row. An iteration that failed on one rank is kept by none. */
+static int last_rank(const struct launch *launch, void *arg)
+{
+    static struct phases phases;
+    struct side side;
+    double us[PHASES] = {100 + launch->rank, 200, 300, launch->rank == 1 ? 20 : 70};
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(phases_add_last(&phases, side.comm, true, us));
+    RANK_TRY(phases_add_last(&phases, side.comm, launch->rank != 2, us));
+    RANK_CHECK(phases.n == 1 && fabs(phases.us[0][0] - 101) < 1e-9 && fabs(phases.us[PHASES - 1][0] - 20) < 1e-9);
+    side_close(&side);
+    return 0;
+}
+
+static void phases_are_the_last_ranks(void **state)
+{
+    (void)state;
+    ranks_pass(3, last_rank, no_arg);
+}
+
 static void subjects_are_told(void **state)
 {
     (void)state;
@@ -157,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_are_checked),
         cmocka_unit_test(rows_are_timed),
+        cmocka_unit_test(phases_are_the_last_ranks),
         cmocka_unit_test(subjects_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
