@@ -78,7 +78,7 @@ def ceilings(of):
 def layers(of, peer):
     """Ours without chunks, forward and backward; what an exchange that took no time would give is the ceiling of the ratio."""
     mine = mine_of(of)
-    for seq in sorted({r["key"]["seq"] for r in of}):
+    for seq in sorted({r["key"]["seq"] for r in of} & {r["seq"] for r in peer if "seq" in r}):
 
         def both():
             ways = [find(of, exchange=mine, chunks=1, seq=seq, direction=way) for way in ("fwd", "bwd")]
