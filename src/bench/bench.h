@@ -3,7 +3,7 @@
  * A case is a plain value (it is broadcast to the ranks as bytes); a subject is one file exporting one const struct bench_subject and
  * one row in bench_subjects[]. Every rank calls bench_run with the same cases; rank 0 gets the samples. Method (docs/measurement.md):
  * correctness first; warm-up; ranks aligned before each timed iteration; time is the maximum over ranks; the cases of one call are
- * interleaved in random order; hot or cold buffers; receive buffers poisoned before and verified after timed iterations; raw times
+ * interleaved in random order; hot, cold or used buffers; receive buffers poisoned before and verified after timed iterations; raw times
  * kept; stop when the 95 % interval of the median is narrow or the budget ends; conditions watched, tainted blocks repeated, then waived.
  *
  * Rank 0 drives through a session: it looks a case up in the store, else puts the other ranks to work and commits each sample.
@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum bench_buffers { BENCH_HOT, BENCH_COLD };
+enum bench_buffers { BENCH_HOT, BENCH_COLD, BENCH_USED };
 enum bench_timing { BENCH_STREAM, BENCH_GRAPH, BENCH_LOOP };
 enum bench_span { BENCH_SPAN_ATTENTION, BENCH_SPAN_BLOCK };
 /* The copies that a subject's bytes are compared with (bench/traffic.h). */
@@ -94,6 +94,9 @@ struct bench_subject {
     enum status (*poison)(void *state);                 /* before the timed iterations whose output is verified */
     /* This rank's outputs of the last iteration. Collective. */
     enum status (*verify)(void *state, bool *ok, char why[256]);
+    /* Before each iteration of buffers `used`, when no peer stores here any more: read what was received, write what is sent (bench/use.h).
+     * NULL: there are no such rows. */
+    void (*use)(void *state);
     void (*destroy)(void *state);
     const char *(*kernel)(void *state);                 /* what computed, "" when nothing did */
     const char *(*transport)(void *state);              /* what carried data; NULL: nothing moved */

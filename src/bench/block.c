@@ -155,12 +155,23 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     return group_is_over(*failed) ? *failed : STATUS_OK;
 }
 
+/* What a layer would do with its buffers now, once nobody stores into them any more. */
+static enum status use(struct run *run, struct row *row)
+{
+    if (row->c->buffers != BENCH_USED)
+        return STATUS_OK;
+    TRY(comm_barrier(run->env->world, run->queue));
+    row->subject->use(row->state);
+    return STATUS_OK;
+}
+
 /* One sample: `loop` iterations back to back after the ranks were aligned. A failure of this rank alone is kept in *failed; one that
  * ends the job is returned. */
 static enum status sample(struct run *run, struct row *row, const char *name, int loop, struct timed *out, enum status *failed)
 {
     if (run_behind(run))
         return sample_behind(run, row, name, loop, out, failed);
+    TRY(use(run, row));
     TRY(comm_barrier(run->env->world, run->queue));
     double switches = switches_so_far();
     int64_t from = clock_ns();
@@ -305,7 +316,7 @@ static enum status take_samples(struct run *run, struct row *row, int k, bool ve
 {
     struct timed timed;
     *real_us = 0;
-    if (row->c->buffers == BENCH_HOT && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not hot */
+    if (row->c->buffers != BENCH_COLD && row->real_us < 2000.0 * row->loop) /* what others left in the caches is not this row's */
         TRY(sample(run, row, warming, 1, &timed, failed));
     for (int i = 0; i < k; i++) { /* a rank that failed still aligns with the others */
         if (i == k - 1 && verify) {

@@ -99,6 +99,10 @@ static enum status copies_time(struct ceiling *ceiling, enum traffic_store store
 {
     enum status status = STATUS_OK;
     double us = 0;
+    if (ceiling->buffers == BENCH_USED) {
+        TRY(comm_barrier(ceiling->env->world, queue));
+        traffic_use(ceiling->traffic);
+    }
     TRY(timing_begin(ceiling->timing, how, traffic_behind(ceiling->traffic) ? traffic_queue(ceiling->traffic) : queue));
     for (int i = 0; i < loops && status == STATUS_OK; i++)
         status = traffic_put(ceiling->traffic, ceiling->iteration++, store);
@@ -130,13 +134,13 @@ static enum status warm(struct ceiling *ceiling, struct dev_queue *queue)
     return STATUS_OK;
 }
 
-/* The first copy of a hot take is not counted: what rows left in the caches is not hot. */
+/* The first copy of a take that is not cold is not counted: it finds what rows left in the caches. */
 static enum status take(struct ceiling *ceiling, enum traffic_store store, struct dev_queue *queue)
 {
     double us[TAKE_MAX + 1], each_us = ceiling->each_us[store];
-    int loops = each_us >= sample_us ? 1 : (int)fmin(sample_us / each_us + 1, 100);
+    int loops = each_us >= sample_us || ceiling->buffers == BENCH_USED ? 1 : (int)fmin(sample_us / each_us + 1, 100);
     int n = ceiling->samples < ENOUGH ? (int)fmax(1, fmin(take_us / (each_us * loops), TAKE_MAX)) : 1;
-    int first = ceiling->buffers == BENCH_HOT && each_us < hot_us ? 1 : 0;
+    int first = ceiling->buffers != BENCH_COLD && each_us < hot_us ? 1 : 0;
     for (int i = 0; i < n + first; i++)
         TRY(copies_time(ceiling, store, TIMING_GATED, loops, queue, &us[i]));
     TRY(comm_max(ceiling->env->world, us, n + first));

@@ -1,4 +1,4 @@
-/* bench/rotation.c -- hot or cold. */
+/* bench/rotation.c -- cold, or not. */
 #include "bench/rotation.h"
 
 #include "base/mem.h"

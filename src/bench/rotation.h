@@ -1,4 +1,4 @@
-/* bench/rotation.h -- how many copies of the buffers a case rotates over: one when hot; when cold, at least three last-level caches of them,
+/* bench/rotation.h -- how many copies of the buffers a case rotates over: one when hot or used; when cold, at least three last-level caches of them,
  * so that what an iteration touches has left every cache since it was last used. */
 #ifndef SPTUNE_BENCH_ROTATION_H
 #define SPTUNE_BENCH_ROTATION_H

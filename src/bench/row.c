@@ -36,6 +36,20 @@ void row_fail(struct row *row, const char *why)
     row_settle(row, SAMPLE_FAILED, RULE_OK);
 }
 
+/* Can this row's buffers be used between its iterations? */
+static struct verdict used_check(const struct run *run, const struct row *row)
+{
+    if (run_behind(run))
+        return verdict_no(RULE_ABSENT, "buffers used is a state of CPUs' caches; on %s there are hot and cold",
+                          dev_kind_name(dev_kind_of(run->env->dev)));
+    if (row->subject->use == NULL)
+        return verdict_no(RULE_ABSENT, "%s has no buffers used; link and exchange have, all have hot and cold",
+                          row->c->subject);
+    if (row->c->timing == BENCH_LOOP)
+        return verdict_no(RULE_ABSENT, "timing loop has no time between iterations in which buffers are used; stream has");
+    return VERDICT_YES;
+}
+
 void row_check(const struct run *run, struct row *row)
 {
     const struct bench_case *c = row->c;
@@ -53,6 +67,8 @@ void row_check(const struct run *run, struct row *row)
         verdict = verdict_no(RULE_EXCHANGE_CANNOT, "the host drives exchange %s, so no graph can hold it; stream and loop time it", c->plan.exchange);
     if (verdict_ok(&verdict) && run_behind(run) && row->subject->enqueue == NULL)
         verdict = verdict_no(RULE_ABSENT, "%s is not timed on %s in this build", c->subject, dev_kind_name(dev_kind_of(run->env->dev)));
+    if (verdict_ok(&verdict) && c->buffers == BENCH_USED)
+        verdict = used_check(run, row);
     if (!verdict_ok(&verdict))
         row_waive(row, verdict.rule, "%s", verdict.why);
 }

@@ -107,14 +107,14 @@ struct verdict subject_check_heads(const struct bench_case *c, const struct benc
 
 void subject_key_common(const struct bench_case *c, struct sample *out)
 {
-    static const char *const timings[] = {"stream", "graph", "loop"}, *const buffers[] = {"hot", "cold"};
+    static const char *const timings[] = {"stream", "graph", "loop"}, *const buffers[] = {"hot", "cold", "used"};
     struct sample_key *key = &out->key;
     text_print(key->subject, sizeof key->subject, "%s", c->subject);
     key->ranks = c->problem.world;
     if ((unsigned)c->problem.dtype < DTYPE_COUNT)
         text_print(key->dtype, sizeof key->dtype, "%s", dtype_name(c->problem.dtype));
     text_print(key->timing, sizeof key->timing, "%s", (unsigned)c->timing < 3 ? timings[c->timing] : "?");
-    text_print(key->buffers, sizeof key->buffers, "%s", (unsigned)c->buffers < 2 ? buffers[c->buffers] : "?");
+    text_print(key->buffers, sizeof key->buffers, "%s", (unsigned)c->buffers < 3 ? buffers[c->buffers] : "?");
 }
 
 void subject_key_heads(const struct bench_case *c, struct sample *out)

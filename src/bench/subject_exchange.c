@@ -2,6 +2,9 @@
  *
  * op whole: forward q, k, v in, then o out; backward do in, then dq, dk, dv out; per chunk of heads, as a layer does. in and out: one
  * half of it. one: a single tensor (q in; backward: dq out). Both sides carry their origin and are compared exactly.
+ *
+ * Buffers used: between iterations a rank does what a layer would, attention on the side by heads, projections on the side by tokens. What
+ * came there is read, what goes from there is written.
  */
 #include "bench/subject.h"
 
@@ -10,6 +13,7 @@
 #include "base/text.h"
 #include "bench/mirror.h"
 #include "bench/phases.h"
+#include "bench/use.h"
 #include "sp/exchange.h"
 #include "sp/exec_chunk.h"
 
@@ -381,6 +385,27 @@ static enum status exchange_verify(void *state, bool *ok, char why[256])
     return STATUS_OK;
 }
 
+static void side_use(struct subject *s, enum exchange_direction to)
+{
+    int copy = s->rotation.last;
+    for (int m = 0; m < s->nmoves; m++) {
+        const struct move *move = &s->moves[m];
+        bool heads = to == EXCHANGE_TO_HEADS;
+        char *side = heads ? move->head[copy] : move->seq[copy];
+        int64_t bytes = heads ? head_bytes(s, move) : seq_bytes(s, move);
+        if (move->to == to)
+            use_read(s->queue, side, bytes);
+        else
+            use_write(s->queue, side, bytes);
+    }
+}
+
+static void exchange_use(void *state)
+{
+    side_use(state, EXCHANGE_TO_HEADS);
+    side_use(state, EXCHANGE_TO_SEQ);
+}
+
 static const char *exchange_kernel(void *state)
 {
     (void)state;
@@ -414,6 +439,7 @@ const struct bench_subject subject_exchange = {
     .queue = exchange_queue,
     .poison = exchange_poison,
     .verify = exchange_verify,
+    .use = exchange_use,
     .destroy = exchange_destroy,
     .kernel = exchange_kernel,
     .transport = exchange_transport,

@@ -4,7 +4,8 @@
  *   memcpy_one  rank 0 alone copies, on one thread
  *   peer        every rank stores `bytes` to its peers through mapped memory, an equal part to each, so that every direction is busy
  *
- * bytes is what one rank copies. On a CPU there are two kinds of store (bench/traffic.h); a row takes the one that was faster when it was
+ * bytes is what one rank copies. Buffers used: each rank reads what came to it and writes what it copies, both its own where it copies within
+ * itself. On a CPU there are two kinds of store (bench/traffic.h); a row takes the one that was faster when it was
  * opened, and names it as its kernel.
  */
 #include "bench/subject.h"
@@ -30,6 +31,7 @@ struct subject {
     struct traffic *traffic;
     enum traffic_store store;
     uint64_t seed;
+    bool used;
 };
 
 /* TRAFFIC_NONE: no such op. */
@@ -90,6 +92,10 @@ static enum status store_best(struct subject *s, enum traffic_store store, int l
 {
     double us[TRIALS];
     for (int i = 0; i < TRIALS; i++) {
+        if (s->used) {
+            TRY(comm_barrier(s->env->world, NULL));
+            traffic_use(s->traffic);
+        }
         TRY(comm_barrier(s->env->world, NULL));
         int64_t from = clock_ns();
         for (int l = 0; l < loops; l++)
@@ -106,7 +112,7 @@ static enum status store_best(struct subject *s, enum traffic_store store, int l
 static enum status store_choose(struct subject *s, int64_t bytes)
 {
     double best_us[TRAFFIC_STORES];
-    int loops = bytes < SHORT_BYTES ? SHORT_LOOPS : 1;
+    int loops = bytes < SHORT_BYTES && !s->used ? SHORT_LOOPS : 1;
     for (int store = 0; store < traffic_stores(s->traffic); store++) {
         TRY(store_best(s, (enum traffic_store)store, loops, &best_us[store]));
         if (store == 0 || best_us[store] < best_us[s->store])
@@ -120,7 +126,7 @@ static enum status link_create(const struct bench_case *c, struct bench_env *env
     struct subject *s = NULL;
     enum bench_traffic traffic = traffic_of(c);
     TRY(group_agree(env, mem_alloc(sizeof *s, "a link", (void **)&s)));
-    *s = (struct subject){.env = env, .seed = c->seed};
+    *s = (struct subject){.env = env, .seed = c->seed, .used = c->buffers == BENCH_USED};
     enum status status = traffic_open(env, traffic, c->plan.sp, c->bytes, c->buffers, &s->traffic);
     if (status == STATUS_OK)
         status = group_agree(env, traffic_data(s->traffic, s->seed));
@@ -173,6 +179,11 @@ static const char *link_transport(void *state)
     return traffic_carrier(((struct subject *)state)->traffic);
 }
 
+static void link_use(void *state)
+{
+    traffic_use(((struct subject *)state)->traffic);
+}
+
 static void link_note(void *state, json_t *conditions)
 {
     rotation_note(traffic_rotation(((struct subject *)state)->traffic), conditions);
@@ -189,6 +200,7 @@ const struct bench_subject subject_link = {
     .queue = link_queue,
     .poison = link_poison,
     .verify = link_verify,
+    .use = link_use,
     .destroy = link_destroy,
     .kernel = link_kernel,
     .transport = link_transport,

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "bench/group.h"
 #include "bench/mirror.h"
+#include "bench/use.h"
 #include "comm/window.h"
 #include "kernels/copy.h"
 #include "kernels/copy_stream.h"
@@ -219,6 +220,14 @@ enum status traffic_run(struct traffic *t, int iteration, enum traffic_store sto
 {
     TRY(traffic_put(t, iteration, store));
     return dev_sync(t->queue, clock_deadline(SYNC_US));
+}
+
+void traffic_use(struct traffic *t)
+{
+    if (is_idle(t))
+        return;
+    use_read(t->queue, inbox_of(t, t->group.rank, t->rotation.last), t->bytes);
+    use_write(t->queue, t->from + t->rotation.last * t->stride, t->bytes);
 }
 
 bool traffic_behind(const struct traffic *t)

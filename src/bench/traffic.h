@@ -7,7 +7,7 @@
  *
  * Peers are reached by plain stores through window pointers (comm/window.h). All ranks start together and store to the next rank
  * first, the one after it next, so every direction is busy and no rank is everybody's first target. Parts are multiples of 64 bytes
- * but the last. Large parts are shared by the threads of the rank's device. Buffers are hot or cold as those of the rows (bench/rotation.h).
+ * but the last. Large parts are shared by the threads of the rank's device. Buffers are hot, cold or used as those of the rows (bench/rotation.h).
  *
  *     TRY(traffic_open(env, TRAFFIC_ALL, sp, bytes, BENCH_COLD, &traffic));     // collective
  *     TRY(traffic_run(traffic, i++, TRAFFIC_PLAIN));                            // this rank's share; done when it returns
@@ -34,6 +34,8 @@ void traffic_close(struct traffic *traffic);
 enum status traffic_run(struct traffic *traffic, int iteration, enum traffic_store store);
 /* The same not waited for, where copies run behind the host; and the queue that they go to. */
 enum status traffic_put(struct traffic *traffic, int iteration, enum traffic_store store);
+/* Buffers used: before each copy, when no peer still stores to this rank (bench/use.h). */
+void traffic_use(struct traffic *traffic);
 bool traffic_behind(const struct traffic *traffic);
 struct dev_queue *traffic_queue(const struct traffic *traffic);
 /* Stores there are on this device: TRAFFIC_PLAIN, or both where it has kernels. */

@@ -53,7 +53,7 @@ const struct opt sweep_options[] = {
     {"window", 0, OPT_VALUE, "LIST", "sliding window in tokens, 0 none [0]"},
     {"docs", 0, OPT_VALUE, "SPEC", "packed documents: none, fixed:8k, or a file of lengths [none]"},
     {"timing", 0, OPT_VALUE, "LIST", "stream,loop (graph needs a GPU) [stream]"},
-    {"buffers", 0, OPT_VALUE, "LIST", "hot,cold [hot]"},
+    {"buffers", 0, OPT_VALUE, "LIST", "hot,cold, and of link and exchange used: read and rewritten by their owners before each iteration [hot]"},
     {0},
 };
 
@@ -195,9 +195,9 @@ SET(timing)
 
 SET(buffers)
 {
-    static const char *const words[] = {"hot", "cold"};
+    static const char *const words[] = {"hot", "cold", "used"};
     int i = (int)number;
-    TRY(one_of("--buffers", word, words, 2, &i));
+    TRY(one_of("--buffers", word, words, 3, &i));
     c->buffers = (enum bench_buffers)i;
     return STATUS_OK;
 }

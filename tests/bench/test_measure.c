@@ -37,7 +37,7 @@ static int good_row(const struct sample *s, const struct bench_options *options)
 
 /* ---- every subject ---- */
 
-enum { MANY = 25 };
+enum { MANY = 28 };
 
 static int cases_make(int world, struct bench_case cases[MANY])
 {
@@ -63,6 +63,16 @@ static int cases_make(int world, struct bench_case cases[MANY])
         cases[n].buffers = i == 1 ? BENCH_COLD : BENCH_HOT;
         cases[n].bytes = i == 1 ? 1 << 20 : 4096;
         snprintf(cases[n++].op, sizeof cases[n].op, "%s", copies[i]);
+    }
+    for (int i = 0; i < 3; i++) { /* both ways of an exchange, and summed copies of kv heads */
+        cases[n] = bench_test_case(i < 2 ? "exchange" : "link", world, i < 2 ? world : 2);
+        cases[n].buffers = BENCH_USED;
+        cases[n].problem.direction = i == 0 ? PROBLEM_BOTH : PROBLEM_BACKWARD;
+        cases[n].problem.kv_heads = i == 0 ? 4 : 1;
+        snprintf(cases[n].plan.exchange, PLAN_NAME, "%s", i == 0 ? "packed" : "direct");
+        if (i == 2)
+            snprintf(cases[n].op, sizeof cases[n].op, "peer");
+        n++;
     }
     cases[n] = bench_test_case("attention", world, 2);
     cases[n++].problem.direction = PROBLEM_BOTH;
@@ -176,32 +186,35 @@ static int waived(const struct launch *launch, void *arg)
 {
     struct bench_env env;
     struct side side;
-    struct sample out[6];
+    struct sample out[8];
     struct bench_options options = bench_test_options();
     (void)arg;
     RANK_TRY(bench_test_open(&side, launch, &env));
-    struct bench_case cases[6];
-    for (int i = 0; i < 6; i++)
-        cases[i] = bench_test_case("layer", 2, 2);
+    struct bench_case cases[8];
+    for (int i = 0; i < 8; i++)
+        cases[i] = bench_test_case(i == 6 ? "exchange" : "layer", 2, 2);
     cases[0].timing = BENCH_GRAPH;
     cases[1].problem.world = 3;
     snprintf(cases[2].subject, sizeof cases[2].subject, "nonsense");
     cases[3].problem.seq = (int64_t)1 << 40; /* does not fit in any memory here */
     cases[4].plan.chunks = 99;
-    static const enum rule rules[] = {RULE_ABSENT, RULE_WORLD, RULE_ABSENT, RULE_MEMORY, RULE_EXCHANGE_CANNOT};
-    RANK_TRY(bench_run(&env, cases, 6, &options, launch->rank == 0 ? out : NULL));
-    for (int i = 0; i < 5 && launch->rank == 0; i++) {
+    cases[5].buffers = cases[6].buffers = BENCH_USED; /* attention reads and writes them itself; no time in a loop */
+    cases[6].timing = BENCH_LOOP;
+    static const enum rule rules[] = {RULE_ABSENT, RULE_WORLD,  RULE_ABSENT, RULE_MEMORY, RULE_EXCHANGE_CANNOT,
+                                      RULE_ABSENT, RULE_ABSENT};
+    RANK_TRY(bench_run(&env, cases, 8, &options, launch->rank == 0 ? out : NULL));
+    for (int i = 0; i < 7 && launch->rank == 0; i++) {
         if (out[i].rule != rules[i])
             fprintf(stderr, "case %d: %s: %s\n", i, rule_code(out[i].rule), out[i].why);
         RANK_CHECK(out[i].outcome == SAMPLE_WAIVED && out[i].rule == rules[i] && out[i].why[0] != '\0' && out[i].n == 0);
     }
     if (launch->rank == 0)
-        RANK_CHECK(good_row(&out[5], &options) == 0);
-    for (int i = 0; i < 6 && launch->rank == 0; i++)
+        RANK_CHECK(good_row(&out[7], &options) == 0);
+    for (int i = 0; i < 8 && launch->rank == 0; i++)
         sample_free(&out[i]);
     /* No time: nothing is started. */
     options.budget_us = 0;
-    RANK_TRY(bench_run(&env, cases + 5, 1, &options, launch->rank == 0 ? out : NULL));
+    RANK_TRY(bench_run(&env, cases + 7, 1, &options, launch->rank == 0 ? out : NULL));
     if (launch->rank == 0) {
         RANK_CHECK(out[0].outcome == SAMPLE_WAIVED && out[0].rule == RULE_BUDGET && out[0].n == 0);
         sample_free(&out[0]);
@@ -223,7 +236,7 @@ static void test_waived(void **state)
 struct fake {
     struct bench_env *env;
     const struct bench_case *c;
-    int iterations, poisons, verifies;
+    int iterations, poisons, verifies, uses;
 };
 
 static struct verdict fake_check(const struct bench_case *c, const struct bench_env *env)
@@ -265,6 +278,8 @@ static enum status fake_iterate(void *state, int iteration)
     struct fake *f = state;
     if (iteration != f->iterations) /* counted up by one, always */
         return FAIL(STATUS_USAGE, "iteration %d after %d", iteration, f->iterations);
+    if (f->uses != (f->c->buffers == BENCH_USED ? f->iterations + 1 : 0))
+        return FAIL(STATUS_USAGE, "used %d times before iteration %d", f->uses, iteration);
     f->iterations++;
     if (is(f, "early") || (is(f, "late") && f->iterations > 5))
         return FAIL(STATUS_USAGE, "failed on purpose");
@@ -290,6 +305,11 @@ static enum status fake_verify(void *state, bool *ok, char why[256])
     return STATUS_OK;
 }
 
+static void fake_use(void *state)
+{
+    ((struct fake *)state)->uses++;
+}
+
 static const char *fake_kernel(void *state)
 {
     (void)state;
@@ -298,7 +318,7 @@ static const char *fake_kernel(void *state)
 
 static const struct bench_subject fake = {.name = "fake", .about = "", .check = fake_check, .key = fake_key, .create = fake_create,
                                           .iterate = fake_iterate, .poison = fake_poison, .verify = fake_verify,
-                                          .destroy = free, .kernel = fake_kernel};
+                                          .use = fake_use, .destroy = free, .kernel = fake_kernel};
 static const struct bench_subject *const fakes[] = {&fake, NULL};
 
 /* ---- a rate that cannot be ---- */
@@ -366,7 +386,7 @@ static int some_fail(const struct launch *launch, void *arg)
         {"early", SAMPLE_FAILED, RULE_OK, "failed on purpose"},
         {"late", SAMPLE_FAILED, RULE_OK, "failed on purpose"},
         {"wrong", SAMPLE_FAILED, RULE_OK, "wrong data on rank 1: wrong on purpose"},
-        {"fine", SAMPLE_OK, RULE_OK, ""},
+        {"fine", SAMPLE_OK, RULE_OK, ""}, /* its buffers are used before every iteration, those of the others never */
     };
     enum { N = sizeof want / sizeof want[0] };
     struct bench_env env;
@@ -380,6 +400,7 @@ static int some_fail(const struct launch *launch, void *arg)
         cases[i] = bench_test_case("fake", 2, 2);
         snprintf(cases[i].op, sizeof cases[i].op, "%s", want[i].op);
     }
+    cases[N - 1].buffers = BENCH_USED;
     RANK_TRY(measure_run(&env, fakes, cases, N, &options, launch->rank == 0 ? out : NULL));
     for (int i = 0; i < N && launch->rank == 0; i++) {
         if (out[i].outcome != want[i].outcome || strcmp(out[i].why, want[i].why) != 0)

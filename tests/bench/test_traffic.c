@@ -40,7 +40,7 @@ static int copies(struct bench_env *env, enum bench_traffic kind, int sp, int64_
     struct traffic *traffic = NULL;
     char why[256] = "";
     struct dev_queue *queue = NULL;
-    RANK_TRY(traffic_open(env, kind, sp, bytes, BENCH_HOT, &traffic));
+    RANK_TRY(traffic_open(env, kind, sp, bytes, store == TRAFFIC_PLAIN ? BENCH_USED : BENCH_HOT, &traffic));
     RANK_TRY(traffic_data(traffic, seed));
     RANK_TRY(traffic_poison(traffic));
     RANK_TRY(comm_barrier(env->world, queue));
@@ -49,8 +49,11 @@ static int copies(struct bench_env *env, enum bench_traffic kind, int sp, int64_
     RANK_TRY(traffic_verify(traffic, seed, &ok, why));
     RANK_CHECK(!receives || !ok); /* nothing is there yet */
     RANK_TRY(comm_barrier(env->world, queue));
+    traffic_use(traffic);
+    RANK_TRY(comm_barrier(env->world, queue));
     RANK_TRY(traffic_run(traffic, 0, store));
     RANK_TRY(comm_barrier(env->world, queue));
+    traffic_use(traffic); /* changes nothing */
     RANK_TRY(traffic_verify(traffic, seed, &ok, why));
     if (!ok)
         fprintf(stderr, "kind %d sp %d, %lld bytes: %s\n", (int)kind, sp, (long long)bytes, why);
@@ -133,6 +136,7 @@ static int ceilings(const struct launch *launch, void *arg)
     struct ceiling *ceiling = NULL;
     struct bench_case c = bench_test_case("exchange", 4, 2);
     const bool windows = *(const bool *)arg;
+    c.buffers = windows ? BENCH_USED : BENCH_HOT;
     RANK_TRY(side_open(&side, launch, windows ? NULL : "tcp"));
     env = (struct bench_env){.world = side.comm, .dev = side.dev, .usable_cpus = 1};
     RANK_TRY(ceiling_open(&env, &c, TRAFFIC_ALL, 4096, &ceiling));

@@ -135,7 +135,7 @@ static void test_words(void **state)
         {"check --device cuda", NO_CUDA},
         {"bench gemm --dtype fp64", "'fp64' is not a data type"},
         {"bench gemm --timing now", "--timing does not know 'now'"},
-        {"bench gemm --buffers warm", "one of: hot, cold"},
+        {"bench gemm --buffers warm", "one of: hot, cold, used"},
         {"bench gemm --heads 8", "bench gemm has no --heads"},
         {"bench exchange --docs none", "bench exchange has no --docs"},
         {"bench layer --direction up", "one of: fwd, bwd"},

@@ -45,7 +45,7 @@ static void test_every_subject(void **state)
     static const char *const lines[] = {
         "link --op memcpy,memcpy_one,peer --bytes 100,64k",
         "collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k",
-        "exchange --op whole,in,out,one " SHAPE,
+        "exchange --op whole,in,out,one --buffers hot,used " SHAPE,
         "attention --direction fwd,bwd --docs fixed:20 " SHAPE,
         "layer --direction fwd,bwd --chunks 1,2 " SHAPE,
         "layer --direction fwd,bwd --method ring --docs fixed:20 " SHAPE,
@@ -54,7 +54,7 @@ static void test_every_subject(void **state)
         "layer --method ulysses,ring --ring 1,2 " SHAPE,
         "layer --span block --direction fwd,bwd --hidden 48 --method ring,split_gather --docs fixed:20 " SHAPE,
         "gemm --m 16 --n 16 --k 16 --timing stream,loop"};
-    static const int rows[] = {6, 5, 4, 2, 4, 2, 4, 7, 2, 4, 2};
+    static const int rows[] = {6, 5, 8, 2, 4, 2, 4, 7, 2, 4, 2};
     for (int i = 0; i < CHECK_COUNT(lines); i++) {
         struct run run;
         json_t *document, *row;
@@ -99,6 +99,10 @@ static void test_illegal_cells(void **state)
     run_do(&run, "bench layer --method split_gather " SHAPE " --ranks 2 " SMALL);
     run_expect(&run, 2);
     run_says(run.err, "span block times what it gathers and cuts");
+    run_free(&run);
+    run_do(&run, "bench attention --buffers used " SHAPE " --ranks 2 " SMALL);
+    run_expect(&run, 2);
+    run_says(run.err, "no cell could run: attention has no buffers used; link and exchange have");
     run_free(&run);
     run_do(&run, "bench layer --hidden 64 " SHAPE " --ranks 2 " SMALL);
     run_expect(&run, 2);
