@@ -6,7 +6,7 @@ import subprocess
 from functools import partial
 
 from figure import Row, mib, of_key
-from figure_exchange import LENGTHS, SHAPE
+from figure_exchange import HOT_AND_USED, LENGTHS, SHAPE
 from ours import Unmeasured
 from rounds import alternate
 from theirs import Peer
@@ -43,14 +43,15 @@ def run(context):
     peer = start(context)
     try:
         context.peer_about(peer.about)
-        for seq in LENGTHS[1:4] if context.quick else LENGTHS:
-            yield partial(one, context, peer, seq)
+        for buffers in HOT_AND_USED:
+            for seq in LENGTHS[1:4] if context.quick else LENGTHS:
+                yield partial(one, context, peer, seq, buffers)
     finally:
         peer.close()
 
 
-def one(context, peer, seq):
-    wanted = {"ranks": context.ranks, "seq": seq, **SHAPE, "exchange": context.exchange}
+def one(context, peer, seq, buffers):
+    wanted = {"ranks": context.ranks, "seq": seq, **SHAPE, "exchange": context.exchange, "buffers": buffers}
     sent = {}
 
     def ours(n):
@@ -61,7 +62,7 @@ def one(context, peer, seq):
     def theirs(n):
         samples = {}
         for form in FORMS:
-            answer = peer.ask(n, form, seq, SHAPE["heads"], SHAPE["kv_heads"], SHAPE["head_dim"], 1, 2)
+            answer = peer.ask(n, form, seq, SHAPE["heads"], SHAPE["kv_heads"], SHAPE["head_dim"], 1, 2, buffers)
             samples[form + "_us"] = answer["times_us"]
             sent["mpi"] = answer["bytes"]
         return samples
@@ -69,10 +70,10 @@ def one(context, peer, seq):
     rounds = alternate({"sptune": ours, "mpi": theirs}, context.rounds, context.seconds)
     if sent["sptune"] != sent["mpi"]:
         raise Unmeasured(f"bytes of one rank differ: sptune {sent['sptune']}, MPI {sent['mpi']}")
-    row = Row(f"S={seq:,} {mib(sent['mpi'])} hot", rounds, threads=1, ranks=context.ranks)
+    row = Row(f"S={seq:,} {mib(sent['mpi'])} {buffers}", rounds, threads=1, ranks=context.ranks)
     row.command = context.ours.command("exchange", **wanted)
-    row.peer_command = peer.words + [f"run N FORM {seq} 32 8 128 1 2"]
-    row.values = {"seq": seq, "bytes": sent["mpi"], "buffers": "hot"}
+    row.peer_command = peer.words + [f"run N FORM {seq} 32 8 128 1 2 {buffers}"]
+    row.values = {"seq": seq, "bytes": sent["mpi"], "buffers": buffers}
     row.keep(context.exchange, *FORMS)
     for form, (name, target) in FORMS.items():
         ratio = lambda m, form=form: m[form + "_us"] / m[context.exchange + "_us"]  # noqa: E731

@@ -18,9 +18,11 @@
  *
  * Driven over stdin of rank 0, one command a line:
  *
- *     run ITERATIONS FORM S HEADS KV_HEADS D B ELEM_BYTES
+ *     run ITERATIONS FORM S HEADS KV_HEADS D B ELEM_BYTES BUFFERS
  *
- * answers one JSON line, times_us = per iteration the maximum over ranks, ranks aligned by a barrier before each.
+ * answers one JSON line, times_us = per iteration the maximum over ranks, ranks aligned by a barrier before each. BUFFERS: hot, nobody
+ * touches them between iterations; used, every rank reads what came to it and rewrites what it sends before each one, untimed, as
+ * `sptune bench --buffers used` does (src/bench/use.h).
  * The timed data are verified (every byte is a function of its origin) before the last iteration's answer counts. Ends at end of
  * input. `--once "COMMAND"` runs one and ends; `--corrupt` spoils a byte, to show that verifying finds it.
  * Exit: 0 done; 1 wrong data; 2 wrong usage.
@@ -37,7 +39,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TENSORS = 4, LINE_MAX_BYTES = 256, WARMUPS = 3 };
+enum { TENSORS = 4, LINE_MAX_BYTES = 256, WARMUPS = 3, CACHE_LINE = 64 };
 enum form { SEPARATE, NEEDED, TOGETHER, FORMS };
 static const char *const form_names[FORMS] = {"separate", "needed", "together"};
 
@@ -45,6 +47,7 @@ struct command {
     long iterations;
     enum form form;
     int64_t seq, heads, kv_heads, dim, batch, elem_bytes;
+    bool used;
 };
 
 struct tensor {
@@ -252,6 +255,28 @@ static bool verified(const struct exchange *x)
     return ok;
 }
 
+/* Every line of a side is read, and stored to as well where it is sent from. */
+static void side_use(const struct exchange *x, enum side side)
+{
+    for (int i = 0; i < TENSORS; i++) {
+        const struct tensor *t = &x->t[i];
+        volatile char *at = side == SEQ ? t->seq : t->head;
+        for (int64_t byte = 0; byte < side_bytes(x, t, side); byte += CACHE_LINE) {
+            char held = at[byte];
+            if (side_from(i) == side)
+                at[byte] = held;
+        }
+    }
+}
+
+/* What a layer does between exchanges: attention on the heads, projections on the sequence. */
+static void use(const struct exchange *x)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    side_use(x, HEAD);
+    side_use(x, SEQ);
+}
+
 static void exchange_open(const struct command *c, int rank, int size, struct exchange *x)
 {
     *x = (struct exchange){.c = *c, .rank = rank, .size = size, .tokens = c->seq / size};
@@ -293,6 +318,8 @@ static void time_all(const struct exchange *x, bool corrupt, double *times_us)
     for (long i = 0; i < x->c.iterations; i++) {
         if (i == x->c.iterations - 1)
             poison(x);
+        if (x->c.used)
+            use(x);
         MPI_Barrier(MPI_COMM_WORLD);
         double begin = now_us();
         exchange_run(x);
@@ -323,8 +350,9 @@ static void command_run(const struct command *c, int rank, int size, bool corrup
         int64_t bytes = 0;
         for (int i = 0; i < TENSORS; i++)
             bytes += size * block_bytes(&x, &x.t[i]);
-        printf("{\"form\": \"%s\", \"ranks\": %d, \"bytes\": %" PRId64 ", \"verified\": true, \"times_us\": [",
-               form_names[c->form], size, bytes);
+        printf("{\"form\": \"%s\", \"buffers\": \"%s\", \"ranks\": %d, \"bytes\": %" PRId64
+               ", \"verified\": true, \"times_us\": [",
+               form_names[c->form], c->used ? "used" : "hot", size, bytes);
         for (long i = 0; i < c->iterations; i++)
             printf("%s%.3f", i > 0 ? ", " : "", most[i]);
         printf("]}\n");
@@ -349,10 +377,12 @@ static bool is_legal(const struct command *c, int size)
 
 static bool command_read(const char *line, int size, struct command *c)
 {
-    char form[16];
-    int n = sscanf(line, "run %ld %15s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64,
-                   &c->iterations, form, &c->seq, &c->heads, &c->kv_heads, &c->dim, &c->batch, &c->elem_bytes);
-    for (c->form = SEPARATE; n == 8 && c->form < FORMS; c->form++)
+    char form[16], buffers[8];
+    int n = sscanf(line, "run %ld %15s %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %7s",
+                   &c->iterations, form, &c->seq, &c->heads, &c->kv_heads, &c->dim, &c->batch, &c->elem_bytes, buffers);
+    bool known = n == 9 && (strcmp(buffers, "hot") == 0 || strcmp(buffers, "used") == 0);
+    c->used = known && buffers[0] == 'u';
+    for (c->form = SEPARATE; known && c->form < FORMS; c->form++)
         if (strcmp(form, form_names[c->form]) == 0)
             return is_legal(c, size);
     return false;
@@ -382,10 +412,8 @@ static struct command command_next(const char **once, bool from_stdin, int rank,
         if (text == NULL && from_stdin)
             text = fgets(line, sizeof line, stdin);
         if (text != NULL && !command_read(text, size, &c))
-            fail(
-                2,
-                "want: run ITERATIONS separate|needed|together S HEADS KV_HEADS D B ELEM_BYTES; P divides S and HEADS, "
-                "KV_HEADS divides P or is divided by it");
+            fail(2, "want: run ITERATIONS separate|needed|together S HEADS KV_HEADS D B ELEM_BYTES hot|used; "
+                    "P divides S and HEADS, KV_HEADS divides P or is divided by it");
         *once = NULL;
     }
     command_share(&c);

@@ -332,7 +332,7 @@ class Figures(unittest.TestCase):
 
     def test_exchange(self):
         found = self.made("exchange")
-        self.assertEqual((found["rows"], found["waived"]), (8, 2))
+        self.assertEqual((found["rows"], found["waived"]), (12, 3))
         self.assertEqual(found["ratios"]["packed / direct"], (2.0, {2.0}))
         self.assertEqual(found["ratios"]["packed-separate / direct"], (4.0, {3.3}))
         self.assertEqual(found["ratios"]["direct, share of peer copy"], (round((1 << 20) / 100 / 1e3 / 20, 6), {0.7}))
