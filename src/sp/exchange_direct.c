@@ -12,11 +12,13 @@
  * Copies of a replicated head cannot all be stored to one place. There the receiver reads them from the ranks that
  * hold them and sums them in fp32, in rank order, in the same pass.
  *
- * Stores bypass the cache, whatever the size: a peer holds what it read there, and on the sequence side other ranks
- * store next to every row (docs/decisions/0004-direct-stores.md has the figures).
+ * Stores to peers bypass the cache, whatever the size: a peer holds what it read there, and on the sequence side other
+ * ranks store next to every row. So does the own block, unless it is this core's to keep: while both sides of a call fit
+ * its own cache, nobody else has the lines (docs/decisions/0004-direct-stores.md has the figures).
  */
 #include "sp/exchange_direct_jobs.h"
 
+#include "base/cache.h"
 #include "base/mem.h"
 #include "base/range.h"
 #include "kernels/copy_stream.h"
@@ -118,11 +120,22 @@ struct call {
     struct dev_queue *queue;
 };
 
+static bool fits_core(const struct direct_call *call)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < call->n; i++)
+        bytes += exchange_bytes(call->shape, call->size, call->tensors[i].count, call->tensors[i].dim);
+    return 2 * bytes <= cache_core_bytes();
+}
+
 static enum status push(const struct call *call, int p)
 {
     struct copy_job jobs[EXCHANGE_TENSORS_MAX];
     int njobs = direct_push_jobs(&call->blocks, p, jobs);
-    return copy_stream_run(dev_kind_of(call->direct->dev), jobs, njobs, call->queue);
+    enum dev_kind dev = dev_kind_of(call->direct->dev);
+    if (p == call->direct->rank && fits_core(&call->blocks))
+        return copy_run(dev, jobs, njobs, call->queue);
+    return copy_stream_run(dev, jobs, njobs, call->queue);
 }
 
 /* Starting with the head this rank holds: ranks begin at different ones. */

@@ -86,6 +86,7 @@ static void test_cache(void **state)
     (void)state;
     int64_t bytes = cache_bytes();
     assert_true(bytes >= 64 * 1024 && bytes <= (int64_t)16 << 30);
+    assert_true(cache_core_bytes() >= 0 && cache_core_bytes() <= bytes);
 }
 
 static void test_rotation(void **state)

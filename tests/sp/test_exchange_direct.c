@@ -5,6 +5,7 @@
  */
 #include "sp/sp_test.h"
 
+#include "base/cache.h"
 #include "base/mem.h"
 #include "comm/ranks.h"
 #include "sp/exchange.h"
@@ -137,6 +138,24 @@ static void long_rows_there_and_back(void **state)
         ranks_pass(ranks, rank_long_rows, NULL);
 }
 
+/* One token more than both sides of q, k and v fit a core's cache: own blocks, too, are stored past it. */
+static int rank_beyond_core(const struct launch *launch, void *arg)
+{
+    const int64_t token_bytes = (int64_t)TENSORS * HEADS * DIM * (int64_t)sizeof(uint32_t);
+    struct side side;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    int failed = both_ways(side.comm, side.queue, HEADS, cache_core_bytes() / (2 * token_bytes) + 1);
+    side_close(&side);
+    return failed;
+}
+
+static void own_block_beyond_the_core(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_beyond_core, NULL);
+}
+
 /* ---- memory ---- */
 
 enum { BUFFERS = 400 };
@@ -259,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_rows_there_and_back),
+        cmocka_unit_test(own_block_beyond_the_core),
         cmocka_unit_test(many_small_buffers_in_few_windows),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_death_is_named_by_all),
