@@ -65,10 +65,10 @@ static enum status load(struct nccl *nccl)
 /* docs/decisions/0008-peer-pointers.md says why it is CUDA IPC whatever the two versions are. */
 static void say(const struct nccl *nccl)
 {
-    const int version = nccl->api->version;
+    char version[NCCL_VERSION_TEXT];
     log_verbose(
-        "NCCL %d.%d.%d, headers of %d.%d.%d; %s%s", version / 10000, version / 100 % 100, version % 100, NCCL_MAJOR,
-        NCCL_MINOR, NCCL_PATCH,
+        "NCCL %s, headers of %d.%d.%d; %s%s", nccl_version_text(nccl->api->version, version), NCCL_MAJOR, NCCL_MINOR,
+        NCCL_PATCH,
         verdict_ok(&nccl->peers) ? "peers' memory by CUDA IPC" : "no peer's memory is mapped: ", nccl->peers.why);
 }
 
@@ -127,14 +127,13 @@ static const char *nccl_in_use(void *state)
 
 static const char *nccl_version(void)
 {
-    static char version[32];
+    static char version[NCCL_VERSION_TEXT];
     const struct nccl_api *api;
     if (nccl_load(&api) != STATUS_OK) {
         status_clear();
         return "";
     }
-    text_print(version, sizeof version, "%d.%d.%d", api->version / 10000, api->version / 100 % 100, api->version % 100);
-    return version;
+    return nccl_version_text(api->version, version);
 }
 
 /* Messages to oneself are NCCL's too: it copies them in the kernel that sends the others, beside them; a copy

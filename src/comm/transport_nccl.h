@@ -48,6 +48,8 @@ struct nccl_api {
 
 /* STATUS_ABSENT when there is no NCCL; an old one: STATUS_UNSUPPORTED. Multicast (NVLS) is off unless the user set it. */
 enum status nccl_load(const struct nccl_api **out);
+enum { NCCL_VERSION_TEXT = 36 };
+char *nccl_version_text(int version, char buf[NCCL_VERSION_TEXT]); /* "2.28.9" of 22809 */
 
 struct nccl {
     const struct nccl_api *api;

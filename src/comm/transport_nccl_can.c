@@ -65,9 +65,10 @@ struct verdict nccl_route_can(const struct nccl_api *api, enum transport_route k
 {
     const struct need *need = &needs[kind];
     const char *missing;
+    char version[NCCL_VERSION_TEXT];
     if (api->version < need->since)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "NCCL %d.%d.%d is loaded; %s need %d.%d or later", api->version / 10000,
-                          api->version / 100 % 100, api->version % 100, need->name, need->since / 10000,
+        return verdict_no(RULE_EXCHANGE_CANNOT, "NCCL %s is loaded; %s need %d.%d or later",
+                          nccl_version_text(api->version, version), need->name, need->since / 10000,
                           need->since / 100 % 100);
     if (!has_functions(api, kind, &missing))
         return verdict_no(RULE_EXCHANGE_CANNOT, "the NCCL that is loaded has no function %s", missing);

@@ -1,6 +1,8 @@
 /* comm/transport_nccl_load.c -- load NCCL once, with defaults that the user has not set. */
 #include "comm/transport_nccl.h"
 
+#include "base/text.h"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,12 @@ static enum status resolve(void *library, struct nccl_api *api)
     NCCL_ROUTE_FUNCTIONS(NCCL_LOOK)
 #undef NCCL_LOOK
     return STATUS_OK;
+}
+
+char *nccl_version_text(int version, char buf[NCCL_VERSION_TEXT])
+{
+    text_print(buf, NCCL_VERSION_TEXT, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    return buf;
 }
 
 enum status nccl_load(const struct nccl_api **out)

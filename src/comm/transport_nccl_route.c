@@ -130,9 +130,9 @@ static ncclResult_t call_open(struct nccl_call *call)
 /* Said by NCCL once asked, and by the verdict from then on. */
 static enum status no_windows(struct nccl *nccl)
 {
-    struct verdict no =
-        verdict_no(RULE_EXCHANGE_CANNOT, "NCCL %d.%d.%d has no symmetric windows between these GPUs",
-                   nccl->api->version / 10000, nccl->api->version / 100 % 100, nccl->api->version % 100);
+    char version[NCCL_VERSION_TEXT];
+    struct verdict no = verdict_no(RULE_EXCHANGE_CANNOT, "NCCL %s has no symmetric windows between these GPUs",
+                                   nccl_version_text(nccl->api->version, version));
     nccl->routes[TRANSPORT_WINDOW] = nccl->routes[TRANSPORT_ENGINE] = no;
     return FAIL(STATUS_UNSUPPORTED, "%s", no.why);
 }
