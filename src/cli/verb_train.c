@@ -31,6 +31,26 @@ static void add_run(json_t *document, const struct train_screen *screen, const s
         json_object_set(document, "sample", screen->sample);
 }
 
+/* What a step reads. */
+static void add_data(json_t *document, const struct train_screen *screen, const struct run_result *result)
+{
+    const struct trainer_options *o = &screen->options->trainer;
+    char name[TRAINER_PATH];
+    json_t *data = json_object(), *seqs = json_array();
+    text_print(name, sizeof name, "%s", o->data[0] != '\0' ? o->data : TRAINER_SOURCES);
+    text_clean(name);
+    json_object_set_new(data, "name", json_string(name));
+    json_object_set_new(data, "form", json_string(data_form_name(o->form)));
+    json_object_set_new(data, "tokens", json_integer(result->data_tokens));
+    json_object_set_new(document, "data", data);
+    for (int i = 0; i < o->n_seqs; i++)
+        json_array_append_new(seqs, json_integer(o->seqs[i]));
+    json_object_set_new(document, "seq", seqs);
+    json_object_set_new(
+        document, "rows_per_step",
+        json_integer(o->plan.micro_batch * o->plan.accumulate * (screen->ranks / plan_sequence_ranks(&o->plan))));
+}
+
 static json_t *to_json(const struct train_screen *screen, const struct run_options *options,
                        const struct run_result *result)
 {
@@ -43,6 +63,7 @@ static json_t *to_json(const struct train_screen *screen, const struct run_optio
     json_object_set_new(document, "model", json_string(o->model.name));
     json_object_set_new(document, "params", json_integer(o->model.params));
     json_object_set_new(document, "plan", json_string(plan_text(&o->plan, plan)));
+    add_data(document, screen, result);
     json_object_set_new(document, "memory_bytes", json_integer(result->bytes));
     json_object_set_new(document, "host_memory_bytes", json_integer(result->host_bytes));
     json_object_set_new(document, "peak_bytes", json_integer(result->peak_bytes));

@@ -139,6 +139,11 @@ void data_close(struct data *data)
     free(data);
 }
 
+int64_t data_tokens(const struct data *data)
+{
+    return data->tokens;
+}
+
 int64_t data_steps(const struct data *data)
 {
     return data->steps;

@@ -73,6 +73,7 @@ struct data; /* owned; one thread uses it */
 enum status data_open(const struct data_options *options, struct data **out);
 void data_close(struct data *data); /* accepts NULL */
 
+int64_t data_tokens(const struct data *data);            /* of the file */
 int64_t data_steps(const struct data *data);             /* that every group can be served in; the same on every rank */
 int64_t data_seq(const struct data *data, int64_t step); /* tokens of its rows before padding */
 int64_t data_padded(const struct data *data, int64_t step); /* and after */

@@ -150,6 +150,7 @@ enum status run_train(const struct run_options *options, struct comm *world, str
     result.bytes = (int64_t)bytes[0];
     result.host_bytes = (int64_t)bytes[1];
     result.peak_bytes = (int64_t)bytes[2];
+    result.data_tokens = trainer_data_tokens(trainer);
     predict(&options->trainer, comm_size(world), dev_kind_of(dev), &result);
     trainer_destroy(trainer);
     *out = result;

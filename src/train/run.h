@@ -33,6 +33,7 @@ struct run_result {
     char worst_name[64];            /* of its worst tensor */
     struct trainer_report last;
     int64_t steps;             /* done */
+    int64_t data_tokens;       /* of the file */
     int64_t bytes, host_bytes; /* of parameters, states and activations, the largest of any rank: trainer_bytes */
     int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after the steps; on CPUs resident at most, host memory included */
     int64_t predicted_bytes, predicted_host_bytes; /* by sp/work.h, of the longest rows; 0: it does not model the plan, or nothing */

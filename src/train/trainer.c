@@ -33,7 +33,7 @@ static enum status corpus_open(int *out_fd, char path[TRAINER_PATH])
         at += n > 0 ? (size_t)n : 0;
     }
     if (fd < 0)
-        return FAIL(STATUS_IO, "no memory for this project's sources");
+        return FAIL(STATUS_IO, "no memory for %s", TRAINER_SOURCES);
     text_print(path, TRAINER_PATH, "/proc/self/fd/%d", fd);
     *out_fd = fd;
     return STATUS_OK;
@@ -48,7 +48,7 @@ static enum status data_prepare(struct trainer *t)
     if (path[0] == '\0')
         TRY(corpus_open(&fd, path));
     struct data_options how = {.path = path,
-                               .name = o->data[0] == '\0' ? "this project's sources" : NULL,
+                               .name = o->data[0] == '\0' ? TRAINER_SOURCES : NULL,
                                .form = o->form,
                                .vocab = o->model.vocab,
                                .seqs = o->seqs,
@@ -192,6 +192,11 @@ enum status trainer_save(struct trainer *t, int64_t step)
 {
     return checkpoint_save(t->options.save, step, &t->layout, t->params, &t->groups, &t->options.plan, t->options.seed,
                            t->dev, t->queue);
+}
+
+int64_t trainer_data_tokens(const struct trainer *t)
+{
+    return data_tokens(t->data);
 }
 
 int64_t trainer_data_steps(const struct trainer *t)

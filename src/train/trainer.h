@@ -17,13 +17,14 @@
 #include "train/loss.h"
 
 enum { TRAINER_PATH = 1024, TRAINER_SEQS = 16 };
+#define TRAINER_SOURCES "this project's sources" /* the data where no file is named */
 
 /* A plain value: every rank is given the same bytes. */
 struct trainer_options {
     struct model model;
     struct plan plan;
     enum dtype dtype;
-    char data[TRAINER_PATH];
+    char data[TRAINER_PATH]; /* "": TRAINER_SOURCES */
     enum data_form form;
     struct data_separator separator;
     int64_t seqs[TRAINER_SEQS];
@@ -57,6 +58,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                            struct trainer **out);
 void trainer_destroy(struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
+int64_t trainer_data_tokens(const struct trainer *trainer);
 int64_t trainer_data_steps(const struct trainer *trainer); /* that the data have, in all epochs */
 int64_t trainer_first(const struct trainer *trainer);      /* where a resumed run goes on, else 0 */
 /* A checkpoint of the state before `step`, in options.save. Collective; what was there stays until it is whole. */

@@ -47,6 +47,12 @@ static void test_json(void **state)
     assert_int_equal(json_integer_value(json_object_get(document, "host_memory_bytes")), 0);
     assert_true(json_real_value(json_object_get(document, "tflops")) > 0);
     assert_true(json_real_value(json_object_get(document, "mfu")) > 0);
+    json_t *data = json_object_get(document, "data"), *seqs = json_object_get(document, "seq");
+    assert_string_equal(json_string_value(json_object_get(data, "name")), "this project's sources");
+    assert_true(json_integer_value(json_object_get(data, "tokens")) > 1000000);
+    assert_int_equal(json_array_size(seqs), 1);
+    assert_int_equal(json_integer_value(json_array_get(seqs, 0)), 64);
+    assert_int_equal(json_integer_value(json_object_get(document, "rows_per_step")), 2);
     assert_int_equal(json_array_size(rows), 3);
     for (size_t i = 0; i < 3; i++) {
         json_t *row = json_array_get(rows, i);
@@ -106,6 +112,7 @@ static void test_verify(void **state)
         run_do(&run, TINY "--verify %s --json", splits[i]);
         run_expect(&run, 0);
         json_t *document = run_json(&run, "train"), *verify = json_object_get(document, "verify");
+        assert_int_equal(json_integer_value(json_object_get(document, "rows_per_step")), i < 3 ? 2 : i == 3 ? 4 : 8);
         assert_int_equal(json_integer_value(json_object_get(verify, "tensors")), 38); /* 9 a layer, embedding, norm */
         assert_true(json_real_value(json_object_get(verify, "grad_error")) <= 1e-5);
         json_decref(document);
@@ -406,7 +413,10 @@ static void test_learnt(void **state)
     run_do(&run, "train --ranks 2 --sp 2 --data cycle.txt --seq 64 --micro-batch 2 --steps 40 --sample 16 "
                  "--temperature 0 --json");
     run_expect(&run, 0);
-    json_t *document = run_json(&run, "train");
+    json_t *document = run_json(&run, "train"), *data = json_object_get(document, "data");
+    assert_string_equal(json_string_value(json_object_get(data, "name")), "cycle.txt");
+    assert_string_equal(json_string_value(json_object_get(data, "form")), "bytes");
+    assert_int_equal(json_integer_value(json_object_get(data, "tokens")), 8000);
     assert_string_equal(json_string_value(json_object_get(json_object_get(document, "sample"), "text")),
                         "abcdefghabcdefgh");
     json_decref(document);
