@@ -96,8 +96,9 @@ static enum status block_row(struct bench_env *env, uint64_t seed, const struct 
     struct group group;
     struct dev_queue *queue = NULL;
     char what[192], ring[24] = "";
-    TRY(group_agree(env, dev_queue_create(env->dev, &queue)));
-    enum status status = group_open(env, base->sp, &group);
+    enum status status = group_agree(env, dev_queue_create(env->dev, &queue));
+    if (status == STATUS_OK)
+        status = group_open(env, base->sp, &group);
     if (status != STATUS_OK) {
         dev_queue_destroy(queue);
         return status;

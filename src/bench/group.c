@@ -2,6 +2,9 @@
 #include "bench/group.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
 
 enum { AGREE_US = 120 * 1000 * 1000 }; /* filling buffers takes the others a while */
 
@@ -29,6 +32,17 @@ enum status group_agree(struct bench_env *env, enum status mine)
     if (group_is_over(mine))
         return mine;
     return boot_agree(comm_boot(env->world), mine, clock_deadline(AGREE_US));
+}
+
+enum status group_alloc(struct bench_env *env, size_t bytes, const char *what, void **out)
+{
+    void *memory = NULL;
+    enum status status = group_agree(env, mem_alloc(bytes, what, &memory));
+    if (status == STATUS_OK)
+        *out = memory;
+    else
+        free(memory);
+    return status;
 }
 
 bool group_is_over(enum status status)

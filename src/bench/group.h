@@ -17,6 +17,8 @@ void group_close(struct group *group);
 
 /* The worst status of all ranks, on every rank. */
 enum status group_agree(struct bench_env *env, enum status mine);
+/* mem_alloc on every rank, or on none. Collective over env->world. */
+enum status group_alloc(struct bench_env *env, size_t bytes, const char *what, void **out);
 /* The job cannot go on after this one: a rank is gone or late. */
 bool group_is_over(enum status status);
 /* The smallest of all ranks' values, on every rank. */

@@ -149,7 +149,7 @@ static enum status span_create(const struct bench_case *c, struct bench_env *env
     struct verdict verdict = span_check(c, env);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY(group_agree(env, mem_alloc(sizeof *s, "a block", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "a block", (void **)&s));
     *s = (struct span){.env = env, .backward = c->problem.direction == PROBLEM_BACKWARD};
     subject_kernel_name(attention_find(c->plan.attention), s->kernel);
     enum status status = group_open(env, c->plan.sp, &s->group);

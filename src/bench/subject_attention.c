@@ -210,7 +210,7 @@ static enum status attention_create(const struct bench_case *c, struct bench_env
     struct verdict verdict = attention_verdict(c, env, &timed, &scale);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY(group_agree(env, mem_alloc(sizeof *s, "an attention", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "an attention", (void **)&s));
     *s = (struct subject){.env = env,
                           .attention = attention_find(c->plan.attention),
                           .seed = c->seed,

@@ -172,7 +172,7 @@ static enum status buffers_alloc(struct collective *s)
 static enum status collective_create(const struct bench_case *c, struct bench_env *env, void **state)
 {
     struct collective *s = NULL;
-    TRY(group_agree(env, mem_alloc(sizeof *s, "a collective", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "a collective", (void **)&s));
     *s = (struct collective){.op = op_of(c), .env = env, .seed = c->seed, .dtype = c->problem.dtype, .block = block_of(c)};
     enum status status = group_open(env, c->plan.sp, &s->group);
     if (status == STATUS_OK) {

@@ -275,7 +275,7 @@ static enum status build(struct subject *s, const struct bench_case *c)
 static enum status exchange_create(const struct bench_case *c, struct bench_env *env, void **state)
 {
     struct subject *s = NULL;
-    TRY(group_agree(env, mem_alloc(sizeof *s, "an exchange", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "an exchange", (void **)&s));
     *s = (struct subject){.env = env, .seed = c->seed, .exchange = exchange_find(c->plan.exchange)};
     shape_of(c, &s->shape);
     s->seq = s->shape.seq_local * c->plan.sp;

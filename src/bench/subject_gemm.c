@@ -141,7 +141,7 @@ static enum status build(struct subject *s)
 static enum status gemm_create(const struct bench_case *c, struct bench_env *env, void **state)
 {
     struct subject *s = NULL;
-    TRY(group_agree(env, mem_alloc(sizeof *s, "a gemm", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "a gemm", (void **)&s));
     *s = (struct subject){.env = env, .seed = c->seed, .rank = comm_rank(env->world), .shape = shape_of(c)};
     enum status status = rotation_open(env, c->buffers, bytes_of(s, c->m * c->k + c->k * c->n) + c->m * c->n * 4, &s->rotation);
     if (status == STATUS_OK)

@@ -192,7 +192,7 @@ static enum status layer_create(const struct bench_case *c, struct bench_env *en
     struct verdict verdict = layer_verdict(c, env, &timed, &scale);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
-    TRY(group_agree(env, mem_alloc(sizeof *s, "a layer", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "a layer", (void **)&s));
     *s = (struct subject){.env = env, .seed = c->seed, .problem = timed.problem};
     s->copies = model_kv_copies(timed.problem.kv_heads, plan_head_ranks(&timed.plan));
     scales_set(s, c, &timed, scale);

@@ -11,7 +11,6 @@
 #include "bench/subject.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/text.h"
 #include "bench/traffic.h"
 #include "comm/window.h"
@@ -125,7 +124,7 @@ static enum status link_create(const struct bench_case *c, struct bench_env *env
 {
     struct subject *s = NULL;
     enum bench_traffic traffic = traffic_of(c);
-    TRY(group_agree(env, mem_alloc(sizeof *s, "a link", (void **)&s)));
+    TRY(group_alloc(env, sizeof *s, "a link", (void **)&s));
     *s = (struct subject){.env = env, .seed = c->seed, .used = c->buffers == BENCH_USED};
     enum status status = traffic_open(env, traffic, c->plan.sp, c->bytes, c->buffers, &s->traffic);
     if (status == STATUS_OK)

@@ -2,7 +2,6 @@
 #include "bench/timing.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "bench/group.h"
 #include "comm/window.h"
 #if SPTUNE_CUDA
@@ -150,7 +149,7 @@ static enum status gpu_end(struct timing *t, double *out_us)
 enum status timing_open(struct bench_env *env, struct timing **out)
 {
     struct timing *t = NULL;
-    TRY(group_agree(env, mem_alloc(sizeof *t, "a clock", (void **)&t)));
+    TRY(group_alloc(env, sizeof *t, "a clock", (void **)&t));
     *t = (struct timing){.env = env};
     enum status status = on_gpu(t) ? gpu_open(t) : STATUS_OK;
     if (status != STATUS_OK) {

@@ -7,7 +7,6 @@
 #include "bench/traffic.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "bench/group.h"
 #include "bench/mirror.h"
 #include "bench/use.h"
@@ -136,7 +135,7 @@ enum status traffic_open(struct bench_env *env, enum bench_traffic kind, int sp,
                          enum bench_buffers buffers, struct traffic **out)
 {
     struct traffic *t = NULL;
-    TRY(group_agree(env, mem_alloc(sizeof *t, "copies", (void **)&t)));
+    TRY(group_alloc(env, sizeof *t, "copies", (void **)&t));
     *t = (struct traffic){.env = env, .kind = kind, .bytes = bytes, .stride = (bytes + LINE - 1) / LINE * LINE};
     enum status status = open_all(t, sp, buffers);
     if (status != STATUS_OK)

@@ -218,7 +218,7 @@ enum status transformer_open(struct bench_env *env, const struct group *group, c
                              struct dev_queue *queue, struct transformer **out)
 {
     struct transformer *t = NULL;
-    TRY(group_agree(env, mem_alloc(sizeof *t, "a block", (void **)&t)));
+    TRY(group_alloc(env, sizeof *t, "a block", (void **)&t));
     *t = (struct transformer){.dev = env->dev,
                               .group = group->comm,
                               .problem = *order->problem,

@@ -106,8 +106,9 @@ static enum status truth_make(struct bench_env *env, struct truth *truth, const 
     whole.problem = &problem;
     whole.plan = &plan;
     whole.rank = 0;
-    TRY(group_agree(env, dev_queue_create(env->dev, &queue)));
-    enum status status = transformer_open(env, group, &whole, queue, &alone);
+    enum status status = group_agree(env, dev_queue_create(env->dev, &queue));
+    if (status == STATUS_OK)
+        status = transformer_open(env, group, &whole, queue, &alone);
     if (status == STATUS_OK) {
         status = run_alone(alone, queue);
         if (status == STATUS_OK)
@@ -123,7 +124,7 @@ enum status truth_open(struct bench_env *env, const struct transformer_order *or
 {
     struct truth *truth = NULL;
     struct group alone;
-    TRY(group_agree(env, mem_alloc(sizeof *truth, "a block to compare with", (void **)&truth)));
+    TRY(group_alloc(env, sizeof *truth, "a block to compare with", (void **)&truth));
     *truth =
         (struct truth){.problem = *order->problem, .backward = (order->problem->direction & PROBLEM_BACKWARD) != 0};
     shard_of(order->plan, shard_padded(order->problem, order->plan), order->rank, &truth->shard);

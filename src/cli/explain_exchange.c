@@ -83,7 +83,7 @@ static enum status collect(struct bench_env *env, const float *cells, int n, int
 {
     int ranks = comm_size(env->world);
     float *all = NULL;
-    TRY(group_agree(env, mem_alloc((size_t)(n * ranks) * sizeof *all, "cells", (void **)&all)));
+    TRY(group_alloc(env, (size_t)(n * ranks) * sizeof *all, "cells", (void **)&all));
     enum status status =
         boot_allgather(comm_boot(env->world), cells, (size_t)n * sizeof *cells, all, clock_deadline(BOOT_DEADLINE_US));
     for (int i = 0; i < n * ranks && status == STATUS_OK; i++) {
@@ -150,7 +150,7 @@ enum status explain_exchange_serve(struct bench_env *env, const void *data, size
     struct trial *t = NULL;
     if (bytes != sizeof t->cells)
         return FAIL(STATUS_PEER, "an order to explain of %zu bytes", bytes);
-    TRY(group_agree(env, mem_alloc(sizeof *t, "cells", (void **)&t)));
+    TRY(group_alloc(env, sizeof *t, "cells", (void **)&t));
     memset(t, 0, sizeof *t);
     memcpy(&t->cells, data, sizeof t->cells);
     enum status status = run_trial(env, t);

@@ -5,6 +5,7 @@
 #include "comm/comm_group.h"
 #include "comm/reduce.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_AT_ONCE = GROUP_SLOT_BYTES / (int)sizeof(double) };
@@ -358,4 +359,15 @@ enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
     status_restore(&words); /* made safe: bytes of another process */
     words = *status_last();
     return say_theirs(theirs, &words, comm->ranks[first], doing);
+}
+
+enum status comm_alloc(struct comm *comm, size_t bytes, const char *what, const char *doing, void **out)
+{
+    void *memory = NULL;
+    enum status status = comm_agree(comm, mem_alloc(bytes, what, &memory), doing);
+    if (status == STATUS_OK)
+        *out = memory;
+    else
+        free(memory);
+    return status;
 }

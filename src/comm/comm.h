@@ -69,6 +69,8 @@ enum status comm_barrier(struct comm *comm, struct dev_queue *queue);
 /* Ranks of the group decide together: every one gets the worst status of any (boot_agree does so for the whole job). A rank's own
  * failure keeps its message; that of another says "rank R could not DOING: " and its words. Nobody waits for a rank that has given up. */
 enum status comm_agree(struct comm *comm, enum status mine, const char *doing);
+/* mem_alloc on every rank of the group, or on none; otherwise as comm_agree. */
+enum status comm_alloc(struct comm *comm, size_t bytes, const char *what, const char *doing, void **out);
 /* max over ranks of n doubles, in place, on every rank: times of timed operations. */
 enum status comm_max(struct comm *comm, double *values, int n);
 

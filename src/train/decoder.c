@@ -85,7 +85,7 @@ enum status decoder_create(const struct layout *layout, struct params *params, c
                            const struct groups *groups, struct dev *dev, struct decoder **out)
 {
     struct decoder *decoder = NULL;
-    TRY(groups_agree(groups, mem_alloc(sizeof *decoder, "a decoder", (void **)&decoder), "prepare a decoder"));
+    TRY(comm_alloc(groups->world, sizeof *decoder, "a decoder", "prepare a decoder", (void **)&decoder));
     decoder->layout = layout;
     decoder->params = params;
     decoder->plan = *plan;

@@ -42,8 +42,7 @@ static enum status together(struct comm *world, int64_t mine, int *ranks, int64_
     int size = comm_size(world), rank = comm_rank(world);
     int64_t where = mem_where();
     double *all = NULL; /* [size] where, [size] bytes: a maximum takes each from the rank that has it */
-    TRY(comm_agree(world, mem_alloc((size_t)(2 * size) * sizeof *all, "shares of memory", (void **)&all),
-                   "ask for memory"));
+    TRY(comm_alloc(world, (size_t)(2 * size) * sizeof *all, "shares of memory", "ask for memory", (void **)&all));
     all[rank] = (double)where;
     all[size + rank] = (double)mine;
     enum status status = comm_max(world, all, 2 * size);

@@ -211,7 +211,7 @@ static enum status params_new(const struct layout *layout, int zero_stage, bool 
                               bool beside, struct dev *dev, struct params **out)
 {
     struct params *params = NULL;
-    TRY(comm_agree(groups->world, mem_alloc(sizeof *params, "parameters", (void **)&params), "prepare parameters"));
+    TRY(comm_alloc(groups->world, sizeof *params, "parameters", "prepare parameters", (void **)&params));
     params->layout = layout;
     params->stage = zero_stage;
     params->offload = offload;

@@ -134,7 +134,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                          "packed rows differ in their documents; %lld of them cannot go through attention together",
                          (long long)options->plan.micro_batch),
                     "--micro-batch 1 with more --accumulate");
-    TRY(comm_agree(world, mem_alloc(sizeof *t, "a training run", (void **)&t), "prepare training"));
+    TRY(comm_alloc(world, sizeof *t, "a training run", "prepare training", (void **)&t));
     t->options = *options;
     t->world = world;
     t->dev = dev;

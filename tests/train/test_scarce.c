@@ -1,0 +1,68 @@
+/* train/test_scarce.c -- one rank has no memory for a training run: all ranks are told, and none keeps what it had for it. */
+#include "comm/ranks.h"
+#include "comm/scarce.h"
+#include "train/trainer.h"
+
+static const char *const wants[] = {"a training run", "shares of memory", "parameters", "a decoder"};
+
+static enum status options_make(struct trainer_options *out)
+{
+    memset(out, 0, sizeof *out);
+    TRY(model_load("toy", &out->model));
+    plan_default(&out->plan);
+    out->plan.sp = 2;
+    out->dtype = DTYPE_FP32;
+    out->seqs[0] = 16;
+    out->n_seqs = 1;
+    out->epochs = 1;
+    return STATUS_OK;
+}
+
+/* Rank 1 lacks `what`, NULL: nothing. */
+static int create(struct side *side, const struct trainer_options *o, const char *what)
+{
+    struct trainer *trainer = NULL;
+    bool happened;
+    scarce_begin(comm_rank(side->comm) == 1 ? what : NULL, 1);
+    enum status status = trainer_create(o, side->comm, side->dev, &trainer);
+    RANK_CHECK((trainer == NULL) == (status != STATUS_OK));
+    trainer_destroy(trainer);
+    int kept = scarce_end(&happened);
+    if (kept > 0 || !happened)
+        fprintf(stderr, "%s: %s%d pieces of memory kept\n", what != NULL ? what : "all there",
+                happened ? "" : "not asked for; ", kept);
+    RANK_CHECK(happened && kept == 0);
+    RANK_CHECK(status == (what != NULL ? STATUS_NOMEM : STATUS_OK));
+    return 0;
+}
+
+static int runs(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer_options o;
+    int failed = 0;
+    (void)arg;
+    RANK_TRY(options_make(&o));
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (size_t i = 0; i < sizeof wants / sizeof wants[0] && !failed; i++) {
+        failed = create(&side, &o, wants[i]);
+        if (!failed) /* and it works again */
+            failed = create(&side, &o, NULL);
+    }
+    side_close(&side);
+    return failed;
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    ranks_pass(2, runs, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
