@@ -35,7 +35,8 @@ struct check {
 extern const struct check *const checks[]; /* NULL-terminated */
 
 /* only: restrict to this plan's exchange, attention, sp and chunks (what bench and tune are about to time), NULL: everything. A failed
- * check is a row, not a status. Every rank calls it; mode name "check" for the serve loop. */
+ * check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for the serve
+ * loop. */
 enum status check_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report);
 struct check_order {
     uint64_t seed;

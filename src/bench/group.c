@@ -2,6 +2,7 @@
 #include "bench/group.h"
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -27,11 +28,26 @@ void group_close(struct group *group)
     *group = (struct group){0};
 }
 
+static enum status agree(struct bench_env *env, enum status mine)
+{
+    return boot_agree(comm_boot(env->world), mine, clock_deadline(AGREE_US));
+}
+
 enum status group_agree(struct bench_env *env, enum status mine)
+{
+    return group_is_over(mine) ? mine : agree(env, mine);
+}
+
+enum status group_hear(struct bench_env *env, enum status mine)
 {
     if (group_is_over(mine))
         return mine;
-    return boot_agree(comm_boot(env->world), mine, clock_deadline(AGREE_US));
+    return agree(env, mine == STATUS_OK ? interrupt_status() : mine);
+}
+
+bool group_is_interrupt(enum status status)
+{
+    return status == STATUS_INTERRUPTED || status == STATUS_TERMINATED;
 }
 
 enum status group_alloc(struct bench_env *env, size_t bytes, const char *what, void **out)
@@ -47,8 +63,7 @@ enum status group_alloc(struct bench_env *env, size_t bytes, const char *what, v
 
 bool group_is_over(enum status status)
 {
-    return status == STATUS_PEER || status == STATUS_TIMEOUT || status == STATUS_MACHINE || status == STATUS_INTERRUPTED ||
-           status == STATUS_TERMINATED;
+    return status == STATUS_PEER || status == STATUS_TIMEOUT || status == STATUS_MACHINE || group_is_interrupt(status);
 }
 
 enum status group_min(struct bench_env *env, int64_t mine, int64_t *out)

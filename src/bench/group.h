@@ -17,6 +17,9 @@ void group_close(struct group *group);
 
 /* The worst status of all ranks, on every rank. */
 enum status group_agree(struct bench_env *env, enum status mine);
+/* The same between parts of what takes long, with rank 0's interrupt as its status when it has no other. */
+enum status group_hear(struct bench_env *env, enum status mine);
+bool group_is_interrupt(enum status status);
 /* mem_alloc on every rank, or on none. Collective over env->world. */
 enum status group_alloc(struct bench_env *env, size_t bytes, const char *what, void **out);
 /* The job cannot go on after this one: a rank is gone or late. */

@@ -79,9 +79,12 @@ enum status row_open(struct run *run, struct row *row, bool others_open)
     row->wave = run->wave;
     row->repeats_left = run->options->repeats;
     row->repeats_total = MEASURE_PATIENCE * run->options->repeats;
-    if (status == STATUS_OK || group_is_over(status))
+    if (status == STATUS_OK || (group_is_over(status) && !group_is_interrupt(status)))
         return status;
-    if (status == STATUS_NOMEM && others_open) {
+    if (group_is_interrupt(status)) {
+        run->interrupted = true;
+        row_waive(row, RULE_BUDGET, "interrupted while it was made ready");
+    } else if (status == STATUS_NOMEM && others_open) {
         /* the next wave has more memory */
     } else if (status == STATUS_NOMEM) {
         row_waive(row, RULE_MEMORY, "%s", status_last()->what);

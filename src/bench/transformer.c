@@ -233,11 +233,11 @@ enum status transformer_open(struct bench_env *env, const struct group *group, c
         t->problem.direction = PROBLEM_BOTH; /* a backward starts from a forward */
     shard_of(&t->plan, shard_padded(&t->problem, &t->plan), t->rank, &t->shard);
     t->rows = t->problem.batch * t->shard.local;
-    enum status status = group_agree(env, parts_open(t, group));
+    enum status status = group_hear(env, parts_open(t, group));
     if (status == STATUS_OK)
-        status = group_agree(env, weights_open(t));
+        status = group_hear(env, weights_open(t));
     if (status == STATUS_OK)
-        status = group_agree(env, rows_open(t, queue));
+        status = group_hear(env, rows_open(t, queue));
     if (status == STATUS_OK)
         status = rope_open(env, t, queue);
     if (status != STATUS_OK) {

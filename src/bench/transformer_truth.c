@@ -83,13 +83,13 @@ static enum status outputs_keep(struct truth *truth, struct transformer *alone)
     return STATUS_OK;
 }
 
-static enum status run_alone(struct transformer *alone, struct dev_queue *queue)
+static enum status run_alone(struct transformer *alone, bool backward, struct dev_queue *queue)
 {
-    TRY(transformer_forward(alone, queue));
-    if (alone->backward) {
+    if (backward) {
         TRY(transformer_prepare(alone, queue));
         TRY(transformer_backward(alone, queue));
-    }
+    } else
+        TRY(transformer_forward(alone, queue));
     return dev_sync(queue, clock_deadline(SUBJECT_SYNC_US));
 }
 
@@ -109,12 +109,12 @@ static enum status truth_make(struct bench_env *env, struct truth *truth, const 
     enum status status = group_agree(env, dev_queue_create(env->dev, &queue));
     if (status == STATUS_OK)
         status = transformer_open(env, group, &whole, queue, &alone);
-    if (status == STATUS_OK) {
-        status = run_alone(alone, queue);
-        if (status == STATUS_OK)
-            status = outputs_keep(truth, alone);
-        status = group_agree(env, status);
-    }
+    if (status == STATUS_OK)
+        status = group_hear(env, run_alone(alone, false, queue));
+    if (status == STATUS_OK && alone->backward)
+        status = group_hear(env, run_alone(alone, true, queue));
+    if (status == STATUS_OK)
+        status = group_hear(env, outputs_keep(truth, alone));
     transformer_close(alone);
     dev_queue_destroy(queue);
     return status;

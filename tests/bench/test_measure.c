@@ -265,7 +265,9 @@ static enum status fake_create(const struct bench_case *c, struct bench_env *env
         status = FAIL(STATUS_NOMEM, "no memory on purpose");
     if (is(f, "cannot"))
         status = FAIL(STATUS_UNSUPPORTED, "unsupported on purpose");
-    status = group_agree(env, status);
+    if (strcmp(c->op, "interrupt_create") == 0 && comm_rank(env->world) == 0)
+        raise(SIGINT);
+    status = group_hear(env, status);
     if (status != STATUS_OK)
         free(f);
     else
@@ -420,22 +422,22 @@ static void test_some_fail(void **state)
     ranks_pass(2, some_fail, no_arg);
 }
 
-/* Ctrl-C at rank 0: all ranks stop together; what was not finished is waived as interrupted. */
+/* Ctrl-C at rank 0 while a row is timed, or made ready: all ranks stop together; what was not finished is waived as interrupted. */
 static int interrupted(const struct launch *launch, void *arg)
 {
+    const char *when = arg;
     struct bench_env env;
     struct side side;
     struct sample out[2];
     struct bench_options options = bench_test_options();
     struct bench_case cases[2] = {bench_test_case("fake", 2, 2), bench_test_case("fake", 2, 2)};
-    (void)arg;
     if (launch->rank == 0)
         interrupt_setup(NULL);
     else
         interrupt_ignore();
     RANK_TRY(bench_test_open(&side, launch, &env));
     options.samples_min = options.samples_max = 100000;
-    snprintf(cases[0].op, sizeof cases[0].op, "interrupt");
+    snprintf(cases[0].op, sizeof cases[0].op, "%s", when);
     RANK_TRY(measure_run(&env, fakes, cases, 2, &options, launch->rank == 0 ? out : NULL));
     for (int i = 0; i < 2 && launch->rank == 0; i++) {
         RANK_CHECK(out[i].outcome == SAMPLE_WAIVED && out[i].rule == RULE_BUDGET && strstr(out[i].why, "interrupted") != NULL);
@@ -449,7 +451,8 @@ static int interrupted(const struct launch *launch, void *arg)
 static void test_interrupted(void **state)
 {
     (void)state;
-    ranks_pass(2, interrupted, no_arg);
+    ranks_pass(2, interrupted, "interrupt");
+    ranks_pass(2, interrupted, "interrupt_create");
 }
 
 /* A rank that is killed in the middle: the run ends everywhere, naming it. */

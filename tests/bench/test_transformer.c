@@ -1,10 +1,12 @@
 /* bench/test_transformer.c -- a block under a plan is told from one that is wrong: other weights, a row that was not written, a gradient of
  * one rank that is missing. That every method's is right is bench.check's. */
+#include "base/interrupt.h"
 #include "bench/bench_test.h"
 #include "bench/transformer_state.h"
 #include "sp/exec_state.h"
 #include "sp/work.h"
 
+#include <signal.h>
 #include <string.h>
 
 static void *const no_arg = NULL;
@@ -188,13 +190,39 @@ static void test_positions_missing(void **state)
     ranks_pass(WORLD, positions_missing, no_arg);
 }
 
+/* Ctrl-C at rank 0 while the whole block is made or run: all ranks hear of it, and none keeps a part of one. */
+static int interrupted(const struct launch *launch, void *arg)
+{
+    struct scene s = {0};
+    struct truth *truth = NULL;
+    struct transformer *t = NULL;
+    (void)arg;
+    if (launch->rank == 0)
+        interrupt_setup(NULL);
+    else
+        interrupt_ignore();
+    RANK_TRY(scene_open(&s, launch, PLAN_METHOD_ULYSSES, true));
+    if (launch->rank == 0)
+        raise(SIGINT);
+    RANK_CHECK(truth_open(&s.env, &s.order, &truth) == STATUS_INTERRUPTED && truth == NULL);
+    RANK_CHECK(transformer_open(&s.env, &s.group, &s.order, s.side.queue, &t) == STATUS_INTERRUPTED && t == NULL);
+    RANK_TRY(comm_barrier(s.side.comm, s.side.queue)); /* the job goes on */
+    scene_close(&s);
+    return 0;
+}
+
+static void test_interrupted(void **state)
+{
+    (void)state;
+    ranks_pass(WORLD, interrupted, no_arg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_other_weights),
-        cmocka_unit_test(test_row_missing),
-        cmocka_unit_test(test_gradient_missing),
-        cmocka_unit_test(test_positions_missing),
+        cmocka_unit_test(test_other_weights),    cmocka_unit_test(test_row_missing),
+        cmocka_unit_test(test_gradient_missing), cmocka_unit_test(test_positions_missing),
+        cmocka_unit_test(test_interrupted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
