@@ -370,12 +370,13 @@ enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, 
     return status;
 }
 
-enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out)
+enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t usual, int64_t *out)
 {
     struct launch launch;
     bool launched = false;
     int64_t fallback = 0;
     TRY(find_ranks(topo, &launch, &launched, &fallback));
+    fallback = !launched && usual > 0 ? usual : fallback;
     TRY(opt_count(&cli->opts, "ranks", 1, LAUNCH_RANKS_MAX, fallback, out));
     if (launched)
         return *out != launch.size ? contradicts(&launch, *out) : STATUS_OK;

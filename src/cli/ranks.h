@@ -50,9 +50,9 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
 enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
 /* --device, --threads and --transport. */
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
-/* How many ranks: --ranks, else the launcher's, else the GPUs, else 2. The list form is of at least one entry, to be
- * freed. */
-enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t *out);
+/* How many ranks: --ranks, else the launcher's, else `usual` where that is not 0, else the GPUs, else 2. The list form is of at least
+ * one entry, to be freed. */
+enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t usual, int64_t *out);
 enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, int *n);
 
 #endif

@@ -1,4 +1,4 @@
-/* cli/train_options.c -- what `train` was asked, read from its options; a recommendation's plan. */
+/* cli/train_options.c -- what `train` was asked, read from its options, and where they are silent from a recommendation's plan. */
 #include "cli/train_options.h"
 
 #include "base/log.h"
@@ -20,7 +20,8 @@ const struct opt train_options[] = {
     {"tokens", 0, OPT_VALUE, "FORM", "what FILE holds: bytes, u16 or u32 token ids [by its name, else bytes]"},
     {"separator", 0, OPT_VALUE, "TOKENS",
      "pack documents that end with it: \"\\n\\n\", or ids with commas [not packed]"},
-    {"plan", 0, OPT_VALUE, "FILE", "a recommendation.json of tune, for the options below"},
+    {"plan", 0, OPT_VALUE, "FILE",
+     "a recommendation.json of tune, for what no option says: model, length, type, plan and ranks"},
     {"method", 0, OPT_VALUE, "NAME", "how a sequence is split: ulysses, ring, split_gather or ulysses+ring [ulysses]"},
     {"ring", 0, OPT_VALUE, "R", "of ulysses+ring: ranks that pass keys and values round [2]"},
     {"sp", 0, OPT_VALUE, "P", "ranks that share a sequence [1; with no size given and no model 2]"},
@@ -63,7 +64,7 @@ const struct opt train_options[] = {
     {"every", 0, OPT_VALUE, "N", "steps between checkpoints [none]"},
     {"resume", 0, OPT_FLAG, NULL, "go on from the last checkpoint in --save DIR"},
     {"verify", 0, OPT_FLAG, NULL, "are loss and gradients those of the unsharded run? nothing is trained"},
-    {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
+    {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the plan's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
     {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
@@ -167,36 +168,20 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
     return opt_given(opts, "plot") ? train_plot_check(opt_value(opts, "plot")) : STATUS_OK;
 }
 
-/* plan.text of sptune.recommendation/1. */
-static enum status plan_of_file(const char *path, struct plan *out)
-{
-    json_t *document = NULL;
-    enum status read = json_read(path, &document);
-    if (read != STATUS_OK)
-        return HINT(WHERE(read, "--plan %s", path), "right would be a recommendation.json that `sptune tune` wrote");
-    const char *text = json_string_value(json_object_get(json_object_get(document, "plan"), "text"));
-    enum status status = text != NULL ? plan_parse(text, out)
-                                      : HINT(FAIL(STATUS_USAGE, "there is no plan in it"),
-                                             "right would be a recommendation.json that `sptune tune` wrote");
-    json_decref(document);
-    return status == STATUS_OK ? status : WHERE(status, "--plan %s", path);
-}
-
-static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
+static enum status read_plan(const struct cli *cli, bool toy, const struct train_plan *planned, struct plan *plan)
 {
     static const char *const checkpointing[] = {"none", "full", "offload"}, *const tiles[] = {"plain", "tiled"},
                              *const offload[] = {"none", "optimizer"};
     const char *methods[PLAN_METHOD_COUNT];
     const struct opt_set *opts = &cli->opts;
-    const char *file = opt_value(opts, "plan");
     int64_t zero, batch, accumulate, ring;
     int picked;
     plan_default(plan);
     plan->checkpointing = PLAN_CHECKPOINTING_FULL;
     plan->loss = PLAN_LOSS_TILED;
     plan->micro_batch = toy ? 8 : 1;
-    if (file != NULL)
-        TRY(plan_of_file(file, plan));
+    if (planned->file != NULL)
+        *plan = planned->plan;
     for (int m = 0; m < PLAN_METHOD_COUNT; m++)
         methods[m] = plan_method_name((enum plan_method)m);
     TRY(opt_word(opts, "method", methods, PLAN_METHOD_COUNT, (int)plan->method, &picked));
@@ -224,7 +209,7 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
         return WHERE(HINT(FAIL(STATUS_USAGE, "%s", trainer_cannot(plan)),
                           plan->offload == PLAN_OFFLOAD_PARAMS ? "--offload none, or optimizer, takes its place"
                                                                : "--loss plain, or tiled, takes its place"),
-                     "--plan %s", file);
+                     "--plan %s", planned->file);
     TRY(opt_count(opts, "zero", 0, 3, plan->zero_stage, &zero));
     TRY(opt_count(opts, "micro-batch", 1, 1 << 20, plan->micro_batch, &batch));
     TRY(opt_count(opts, "accumulate", 1, 1 << 20, plan->accumulate, &accumulate));
@@ -234,16 +219,19 @@ static enum status read_plan(const struct cli *cli, bool toy, struct plan *plan)
     return STATUS_OK;
 }
 
-enum status train_options_read(struct cli *cli, struct run_options *out)
+enum status train_options_read(struct cli *cli, struct train_plan *planned, struct run_options *out)
 {
-    const char *model = opt_value(&cli->opts, "model");
-    bool toy = model == NULL;
+    const char *model = opt_value(&cli->opts, "model"), *file = opt_value(&cli->opts, "plan");
     struct trainer_options *o = &out->trainer;
-    TRY(model_load(toy ? "toy" : model, &o->model));
+    *planned = (struct train_plan){.file = NULL};
+    if (file != NULL)
+        TRY(train_plan_read(file, planned));
+    bool toy = model == NULL && planned->model[0] == '\0';
+    TRY(model == NULL && !toy ? train_plan_model(planned, &o->model) : model_load(toy ? "toy" : model, &o->model));
     TRY(read_data(cli, o));
     TRY(read_schedule(cli, toy, out));
-    TRY(read_plan(cli, toy, &o->plan));
-    return read_seqs(cli, toy ? 256 : 4096, o);
+    TRY(read_plan(cli, toy, planned, &o->plan));
+    return read_seqs(cli, planned->seq > 0 ? planned->seq : toy ? 256 : 4096, o);
 }
 
 enum status train_options_peak(const struct cli *cli, double *flops)
@@ -283,7 +271,7 @@ static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
                          (long long)sp, (long long)tp, (long long)shard, (long long)replicate,
                          (long long)(taken * shard), ranks),
                     "dp_shard %lld, or --ranks %lld", (long long)(ranks / taken), (long long)(taken * shard));
-    if (!opt_given(opts, "dp-shard") && ranks > taken)
+    if (!opt_given(opts, "dp-shard") && !file && ranks > taken)
         log_info("dp_shard %lld: the ranks that sp, tp and dp_replicate leave", (long long)shard);
     plan->sp = (int)sp;
     plan->tp = (int)tp;
@@ -370,14 +358,17 @@ static enum status trainable(const struct trainer_options *o)
     return STATUS_OK;
 }
 
-enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device, struct run_options *out)
+enum status train_options_plan(struct cli *cli, const struct train_plan *planned, int ranks, enum dev_kind device,
+                               struct run_options *out)
 {
     static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
     static const enum dtype types[] = {DTYPE_FP32, DTYPE_BF16, DTYPE_FP16};
     struct trainer_options *o = &out->trainer;
     struct problem problem;
-    int picked;
-    TRY(opt_word(&cli->opts, "dtype", dtypes, 3, device == DEV_CPU ? 0 : 1, &picked));
+    int picked, usual = device == DEV_CPU ? 0 : 1;
+    for (int i = 0; i < 3 && planned->seq > 0; i++)
+        usual = types[i] == planned->dtype ? i : usual;
+    TRY(opt_word(&cli->opts, "dtype", dtypes, 3, usual, &picked));
     o->dtype = types[picked];
     TRY(trainable(o));
     TRY(sizes(cli, ranks, &o->plan));
@@ -394,6 +385,7 @@ enum status train_options_plan(struct cli *cli, int ranks, enum dev_kind device,
         if (!verdict_ok(&verdict))
             return refuse(&verdict, "sp ");
     }
+    train_plan_compare(planned, o);
     return STATUS_OK;
 }
 

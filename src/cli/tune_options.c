@@ -232,7 +232,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     TRY(read_lists(cli, out));
     TRY(name_cells(out));
     TRY(ranks_device(cli, &out->devices));
-    TRY(ranks_count(cli, topo, &ranks));
+    TRY(ranks_count(cli, topo, 0, &ranks));
     TRY(opt_count(&cli->opts, "world", 1, 1 << 20, ranks, &world));
     TRY(opt_word(&cli->opts, "effort", efforts, 4, REQUEST_QUICK, &effort));
     out->ranks = (int)ranks;

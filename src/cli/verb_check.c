@@ -112,7 +112,7 @@ static enum status run(struct cli *cli)
     struct ranks_options how;
     TRY(ranks_options_read(cli, &how));
     TRY(topo_open("local", &topo));
-    enum status status = ranks_count(cli, &topo, &n);
+    enum status status = ranks_count(cli, &topo, 0, &n);
     how.n = (int)n;
     if (status == STATUS_OK)
         status = ranks_run(cli, &topo, &how, root, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 struct asked {
+    struct train_plan planned;
     struct run_options options;
     double peak_flops;
 };
@@ -207,18 +208,18 @@ static enum status run(struct cli *cli)
         return FAIL(STATUS_NOMEM, "no memory for options");
     enum status status = ranks_options_read(cli, &how);
     if (status == STATUS_OK)
-        status = train_options_read(cli, &asked->options);
+        status = train_options_read(cli, &asked->planned, &asked->options);
     if (status == STATUS_OK)
         status = train_options_peak(cli, &asked->peak_flops);
     if (status == STATUS_OK)
         status = topo_open("local", &topo);
     if (status == STATUS_OK) {
         int64_t n = 0;
-        status = ranks_count(cli, &topo, &n);
+        status = ranks_count(cli, &topo, asked->planned.ranks, &n);
         how.n = (int)n;
         how.answers = asked->options.verify ? "this row" : "this step";
         if (status == STATUS_OK)
-            status = train_options_plan(cli, (int)n, how.kind, &asked->options);
+            status = train_options_plan(cli, &asked->planned, (int)n, how.kind, &asked->options);
         if (status == STATUS_OK)
             status = ranks_run(cli, &topo, &how, root, asked);
         topo_free(&topo);

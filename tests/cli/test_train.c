@@ -215,6 +215,53 @@ static void test_plan(void **state)
     run_free(&run);
 }
 
+/* What the whole document says of a run is taken, and what the run has otherwise is said in one line. */
+static void test_plan_taken(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"plan\": {\"text\": \"ulysses sp=2 dp_shard=2 dp_replicate=1 tp=1 packed-separate cpu "
+        "chunks=1 zero=3 mb=1 acc=1 ckpt=full offload=none loss=plain mlp=plain\", \"rank_order\": %s},"
+        " \"model\": {\"name\": \"toy\", \"params\": %d}, \"problem\": {\"seq\": 48, \"dtype\": "
+        "\"bf16\", \"docs\": 0}}";
+    static const struct {
+        const char *order;
+        int params, code;
+        const char *more, *says;
+    } files[] = {
+        {"[0, 1, 2, 3]", 820352, 0, "", NULL},
+        {"null", 820352, 0, "--seq 64 --dtype fp32 --ranks 2 --sp 1 --dp-shard 2 --exchange packed",
+         "--plan taken.json: this run has sp=1 packed fp32 seq=64, the plan sp=2 packed-separate bf16 seq=48"},
+        {"null", 820352, 0, "--separator a", "this run has packed-rows, the plan whole-rows"},
+        {"null", 5, 2, "", "\"toy\" has 820352 parameters here, the plan is for one of 5"},
+        {"null", 5, 0, "--model toy", "this run has params=820352, the plan params=5"},
+        {"[1, 0, 2, 3]", 820352, 2, "", "rank_order"},
+    };
+    for (int i = 0; i < CHECK_COUNT(files); i++) {
+        struct run run;
+        char document[640];
+        snprintf(document, sizeof document, text, files[i].order, files[i].params);
+        put("taken.json", document, strlen(document));
+        run_do(&run, "train --plan taken.json --steps 1 --progress none %s", files[i].more);
+        run_expect(&run, files[i].code);
+        if (i == 0) {
+            run_says(run.out, "toy  820,352 parameters, bf16");
+            run_says(run.out, "ulysses sp=2 dp_shard=2 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=3 mb=1");
+            run_says_not(run.err, "this run has");
+        }
+        if (files[i].says != NULL)
+            run_says(run.err, files[i].says);
+        run_free(&run);
+    }
+    static const char empty[] = "{\"plan\": {\"text\": \"ulysses\"}, \"problem\": {\"seq\": 0}}";
+    put("taken.json", empty, sizeof empty - 1);
+    struct run run;
+    run_do(&run, "train --plan taken.json");
+    run_expect(&run, 2);
+    run_says(run.err, "its problem is 0 tokens long");
+    run_free(&run);
+}
+
 static void test_eval(void **state)
 {
     (void)state;
@@ -463,7 +510,7 @@ int main(void)
         cmocka_unit_test(test_peak),          cmocka_unit_test(test_verify),    cmocka_unit_test(test_verify_nothing),
         cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),      cmocka_unit_test(test_eval),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_no_memory), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_learnt),        cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_learnt),        cmocka_unit_test(test_plot),      cmocka_unit_test(test_plan_taken),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

@@ -394,13 +394,32 @@ static void test_interrupted(void **state)
     run_nothing_left();
 }
 
+/* From tune to train without a word more. */
+static void test_trained(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "tune --model toy --seq 96 --ranks 2 --sp 2 --out toyed -q " FAST);
+    run_expect(&run, 0);
+    run_free(&run);
+    run_do(&run, "train --plan toyed/recommendation.json --steps 1 --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train");
+    assert_string_equal(json_string_value(json_object_get(document, "model")), "toy");
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(document, "seq"), 0)), 96);
+    run_says(json_string_value(json_object_get(document, "plan")), " sp=2 ");
+    run_says_not(run.err, "this run has");
+    json_decref(document);
+    run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),   cmocka_unit_test(test_nothing_fits),   cmocka_unit_test(test_screen),
         cmocka_unit_test(test_files),   cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists),
         cmocka_unit_test(test_replay),  cmocka_unit_test(test_explain),        cmocka_unit_test(test_interrupted),
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_prove),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_prove),          cmocka_unit_test(test_trained),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }
