@@ -284,13 +284,17 @@ static enum status root(struct ranks *ranks, void *arg)
     return ranks->cli->json ? print_document(ranks->cli, t) : print(t);
 }
 
-static enum status read_cells(struct cli *cli, struct cells *out)
+static enum status read_cells(struct cli *cli, const struct topo *topo, struct cells *out)
 {
     int64_t ranks = 0, heads = 0, kv_heads = 0, seq = 0;
     struct problem problem = {
         .batch = 1, .seq_fixed = true, .head_dim = 1, .dtype = DTYPE_FP32, .direction = PROBLEM_FORWARD};
     struct plan plan;
     TRY(opt_count(&cli->opts, "ranks", 1, RANKS_MAX, 4, &ranks));
+    TRY(ranks_count(cli, topo, ranks, &ranks));
+    if (ranks > RANKS_MAX)
+        return FAIL(STATUS_USAGE, "the launcher's %lld ranks are more than the %d whose cells are shown",
+                    (long long)ranks, RANKS_MAX);
     TRY(opt_count(&cli->opts, "heads", 1, HEADS_MAX, 8, &heads));
     TRY(opt_count(&cli->opts, "kv-heads", 1, HEADS_MAX, 2, &kv_heads));
     TRY(opt_count(&cli->opts, "seq", 1, SEQ_MAX, 8, &seq));
@@ -316,12 +320,12 @@ enum status explain_exchange(struct cli *cli)
     struct ranks_options how = {.device = "cpu", .lock_us = -1, .kept = ""};
     TRY(mem_alloc(sizeof *t, "cells", (void **)&t));
     memset(t, 0, sizeof *t);
-    enum status status = read_cells(cli, &t->cells);
-    if (status == STATUS_OK)
-        status = topo_open("local", &topo);
+    enum status status = topo_open("local", &topo);
     if (status == STATUS_OK) {
+        status = read_cells(cli, &topo, &t->cells);
         how.n = t->cells.ranks;
-        status = ranks_run(cli, &topo, &how, root, t);
+        if (status == STATUS_OK)
+            status = ranks_run(cli, &topo, &how, root, t);
         topo_free(&topo);
     }
     free(t);

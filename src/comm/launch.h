@@ -2,8 +2,7 @@
  *
  * Without a launcher, launch_fork starts n ranks on this host and supervises them: the parent holds no CUDA, UCX or
  * SQLite; ranks die with it; when a rank dies the others get a grace period, then SIGKILL. A launcher is one file
- * exporting one const struct launcher and one row in launchers[] (launch.c); later ones (Open MPI, Slurm, torchrun,
- * PMIx) only fill struct launch from their environment.
+ * exporting one const struct launcher and one row in launchers[] (launch.c), which fills struct launch.
  */
 #ifndef SPTUNE_COMM_LAUNCH_H
 #define SPTUNE_COMM_LAUNCH_H

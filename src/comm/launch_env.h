@@ -1,4 +1,4 @@
-/* comm/launch_env.h -- the launcher that is nothing but five environment variables. */
+/* comm/launch_env.h -- launchers that tell a rank who it is in its environment: a script, mpirun, srun. */
 #ifndef SPTUNE_COMM_LAUNCH_ENV_H
 #define SPTUNE_COMM_LAUNCH_ENV_H
 

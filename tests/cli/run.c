@@ -78,7 +78,8 @@ int run_place(void **state)
 {
     (void)state;
     static const char *const unset[] = {"SPTUNE_RANK", "SPTUNE_SIZE",  "SPTUNE_ROOT", "SPTUNE_TOKEN",
-                                        "HF_HOME",     "HF_HUB_CACHE", "NO_COLOR"};
+                                        "HF_HOME",     "HF_HUB_CACHE", "NO_COLOR",    "OMPI_COMM_WORLD_RANK",
+                                        "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof unset / sizeof unset[0]; i++)
         unsetenv(unset[i]);
     run_alone = can_move_in() && move_in();

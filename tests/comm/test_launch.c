@@ -100,6 +100,65 @@ static void test_detect_refuses(void **state)
     }
 }
 
+/* As mpirun (0) and srun (1) tell rank 1 of 2; 2: nobody. */
+static void started(int by, const char *job, const char *local_size)
+{
+    static const char *const theirs[2][5] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+         "PMIX_NAMESPACE"},
+        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"}};
+    const char *const values[5] = {"1", "2", "1", local_size, job};
+    set(NULL, NULL, NULL, NULL);
+    for (int who = 0; who < 2; who++)
+        for (int i = 0; i < 5; i++) {
+            unsetenv(theirs[who][i]);
+            if (who == by && values[i] != NULL)
+                setenv(theirs[who][i], values[i], 1);
+        }
+}
+
+static void test_detect_starters(void **state)
+{
+    (void)state;
+    struct launch one, same, other;
+    bool found = false;
+    unsetenv("SLURM_STEP_ID");
+    unsetenv("OMPI_MCA_orte_precondition_transports");
+    for (int by = 0; by < 2; by++) {
+        started(by, "4711", "2");
+        assert_int_equal(launch_detect(&one, &found), STATUS_OK);
+        assert_true(found);
+        assert_true(one.rank == 1 && one.size == 2 && one.local_rank == 1 && one.local_size == 2);
+        assert_true(strncmp(one.root, "127.0.0.1:", 10) == 0 && strlen(one.token) == 32 && one.listen_fd == -1);
+        assert_non_null(strstr(one.rule, by == 0 ? "OMPI_COMM_WORLD_RANK=1" : "SLURM_PROCID=1"));
+        setenv(by == 0 ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", "0", 1); /* all ranks of a job meet, */
+        assert_int_equal(launch_detect(&same, &found), STATUS_OK);
+        assert_true(strcmp(one.root, same.root) == 0 && strcmp(one.token, same.token) == 0);
+        started(by, "4712", "2"); /* and two jobs do not */
+        assert_int_equal(launch_detect(&other, &found), STATUS_OK);
+        assert_true(strcmp(one.root, other.root) != 0 && strcmp(one.token, other.token) != 0);
+        started(by, "4711", by == 0 ? "1" : "1(x2)");
+        assert_int_equal(launch_detect(&one, &found), STATUS_USAGE);
+        assert_non_null(strstr(status_last()->what, "several hosts"));
+        setenv("SPTUNE_ROOT", "node7:4711", 1);
+        setenv("SPTUNE_TOKEN", TOKEN, 1);
+        assert_int_equal(launch_detect(&one, &found), STATUS_OK);
+        assert_true(strcmp(one.root, "node7:4711") == 0 && strcmp(one.token, TOKEN) == 0);
+        setenv("SPTUNE_SIZE", "3", 1); /* who names it himself means it */
+        setenv("SPTUNE_RANK", "2", 1);
+        assert_int_equal(launch_detect(&one, &found), STATUS_OK);
+        assert_true(one.rank == 2 && one.size == 3);
+        started(by, NULL, "2"); /* as in the batch script of a job */
+        assert_int_equal(launch_detect(&one, &found), STATUS_OK);
+        assert_false(found);
+        started(by, "4711", "1"); /* a shell within a step */
+        setenv(by == 0 ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS", "1", 1);
+        assert_int_equal(launch_detect(&one, &found), STATUS_OK);
+        assert_false(found);
+    }
+    started(2, NULL, NULL);
+}
+
 /* ---- ranks ---- */
 
 static int return_rank(const struct launch *launch, void *arg)
@@ -456,6 +515,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_detect_nothing, clear, clear),
         cmocka_unit_test_setup_teardown(test_detect_environment, clear, clear),
         cmocka_unit_test_setup_teardown(test_detect_refuses, clear, clear),
+        cmocka_unit_test_setup_teardown(test_detect_starters, clear, clear),
         cmocka_unit_test(test_fork_codes),
         cmocka_unit_test(test_fork_tokens),
         cmocka_unit_test(test_fork_signal),
