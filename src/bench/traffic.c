@@ -7,6 +7,7 @@
 #include "bench/traffic.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "bench/group.h"
 #include "bench/mirror.h"
 #include "bench/use.h"
@@ -27,6 +28,7 @@ struct traffic {
     struct dev_queue *queue;
     struct dev_queue *beside; /* of a GPU, where the own part crosses no link: it goes at the same time; else NULL */
     struct dev_event *forks, *joins;
+    struct copy_job *jobs; /* [parts], of a kernel that copies them all */
     int64_t bytes, stride; /* of one copy; between copies */
     int parts;
     char *from;            /* rotation.n copies */
@@ -53,6 +55,7 @@ void traffic_close(struct traffic *traffic)
     dev_queue_destroy(traffic->beside);
     dev_queue_destroy(traffic->queue);
     group_close(&traffic->group);
+    free(traffic->jobs);
     free(traffic);
 }
 
@@ -97,6 +100,7 @@ static char *inbox_of(const struct traffic *t, int rank, int copy)
 static enum status buffers_alloc(struct traffic *t)
 {
     size_t all = (size_t)(t->stride * t->rotation.n);
+    TRY(mem_alloc((size_t)t->parts * sizeof *t->jobs, "parts of copies", (void **)&t->jobs));
     TRY(dev_queue_create(t->env->dev, &t->queue));
     if (traffic_behind(t) && t->kind == TRAFFIC_ALL && has_peers(t)) {
         TRY(dev_queue_create(t->env->dev, &t->beside));
@@ -166,15 +170,10 @@ static void slice_copy(void *arg, int64_t slice, int thread)
         memcpy(s->dst + first, s->src + first, (size_t)(end - first));
 }
 
-/* By a GPU's copy engines or by a kernel; `own` beside the others. */
-static enum status copy_behind(struct traffic *t, char *dst, const char *src, int64_t bytes, bool own,
-                               enum traffic_store store)
+/* By a GPU's copy engines, `own` beside the others. */
+static enum status copy_behind(struct traffic *t, char *dst, const char *src, int64_t bytes, bool own)
 {
-    struct dev_queue *queue = own && t->beside != NULL ? t->beside : t->queue;
-    struct copy_job job = {.src = src, .dst = dst, .n = {1, 1, 1}, .row_bytes = (size_t)bytes};
-    if (store == TRAFFIC_PLAIN)
-        return dev_copy(queue, dst, src, (size_t)bytes);
-    return copy_run(dev_kind_of(t->env->dev), &job, 1, queue);
+    return dev_copy(own && t->beside != NULL ? t->beside : t->queue, dst, src, (size_t)bytes);
 }
 
 static enum status copy(struct traffic *t, char *dst, const char *src, int64_t bytes, enum traffic_store store)
@@ -189,23 +188,45 @@ static enum status copy(struct traffic *t, char *dst, const char *src, int64_t b
     return STATUS_OK;
 }
 
+/* What part i goes from and to; false: it is empty. */
+static bool part_of(const struct traffic *t, int index, int i, struct copy_job *out)
+{
+    int64_t first = part_at(t, i), end = part_at(t, i + 1);
+    *out = (struct copy_job){.src = t->from + index * t->stride + first,
+                             .dst = inbox_of(t, target_of(t, t->group.rank, i), index) + first,
+                             .n = {1, 1, 1},
+                             .row_bytes = (size_t)(end - first)};
+    return end > first;
+}
+
 static enum status put_parts(struct traffic *t, int index, enum traffic_store store)
 {
-    const char *from = t->from + index * t->stride;
+    struct copy_job part;
     for (int i = 0; i < t->parts && !is_idle(t); i++) {
-        int64_t first = part_at(t, i), end = part_at(t, i + 1);
-        char *to = inbox_of(t, target_of(t, t->group.rank, i), index) + first;
-        if (end > first && traffic_behind(t))
-            TRY(copy_behind(t, to, from + first, end - first, distance(t, i) == 0, store));
-        else if (end > first)
-            TRY(copy(t, to, from + first, end - first, store));
+        if (!part_of(t, index, i, &part))
+            continue;
+        if (traffic_behind(t))
+            TRY(copy_behind(t, part.dst, part.src, (int64_t)part.row_bytes, distance(t, i) == 0));
+        else
+            TRY(copy(t, part.dst, part.src, (int64_t)part.row_bytes, store));
     }
     return STATUS_OK;
+}
+
+/* All parts at once, by a GPU's kernel. */
+static enum status put_by_kernel(struct traffic *t, int index)
+{
+    int n = 0;
+    for (int i = 0; i < t->parts && !is_idle(t); i++)
+        n += part_of(t, index, i, &t->jobs[n]);
+    return copy_run(dev_kind_of(t->env->dev), t->jobs, n, t->queue);
 }
 
 enum status traffic_put(struct traffic *t, int iteration, enum traffic_store store)
 {
     int index = rotation_pick(&t->rotation, iteration);
+    if (traffic_behind(t) && store == TRAFFIC_STREAMING)
+        return put_by_kernel(t, index);
     if (t->beside == NULL)
         return put_parts(t, index, store);
     TRY(dev_event_record(t->forks, t->queue));
