@@ -2,7 +2,8 @@
  *
  * One job moves n[0] x n[1] x n[2] rows of row_bytes; row (i, j, l) is at base + i*s[0] + j*s[1] + l*s[2] bytes on each side. Jobs
  * of one call may have different destinations; they write different bytes, because the threads of the queue share them (with a NULL
- * queue they run in order). Rows do not overlap. A call that moves more than a quarter of the last-level cache stores past it.
+ * queue they run in order). Rows do not overlap. A call that moves more than 8 MiB, or a quarter of the last-level cache,
+ * stores past it.
  */
 #ifndef SPTUNE_KERNELS_COPY_H
 #define SPTUNE_KERNELS_COPY_H

@@ -87,6 +87,34 @@ static void there_and_back_is_the_identity(void **state)
     assert_memory_equal(start, end, sizeof start);
 }
 
+/* More than stays in any cache, in rows that are stored past it and in rows that are too short for that. */
+static void large_calls_equal_a_loop(void **state)
+{
+    (void)state;
+    enum { ROWS = 2100, LONG = 4200, SHORT = 700, GAP = 60, SRC = ROWS * (LONG + SHORT), DST = SRC + ROWS * GAP };
+    unsigned char *src = malloc(SRC), *dst = malloc(DST), *want = malloc(DST);
+    struct rng rng;
+    assert_true(src && dst && want && SRC > 9 << 20);
+    rng_seed(&rng, 1, 0);
+    for (int i = 0; i < SRC; i++)
+        src[i] = (unsigned char)rng_u64(&rng);
+    memset(dst, PATTERN, DST);
+    memset(want, PATTERN, DST);
+    struct copy_job jobs[2] = {
+        {src, dst, {1, 1, ROWS}, {0, 0, LONG + SHORT}, {0, 0, LONG + GAP}, LONG},
+        {src + LONG, dst + ROWS * (LONG + GAP), {1, 1, ROWS}, {0, 0, LONG + SHORT}, {0, 0, SHORT}, SHORT}};
+    for (int j = 0; j < 2; j++) {
+        struct copy_job expected = jobs[j];
+        expected.dst = want + ((unsigned char *)jobs[j].dst - dst);
+        naive(&expected);
+    }
+    CHECK_OK(copy_run(DEV_CPU, jobs, 2, NULL));
+    assert_memory_equal(dst, want, DST);
+    free(src);
+    free(dst);
+    free(want);
+}
+
 static void strides_may_be_negative_or_zero(void **state)
 {
     (void)state;
@@ -215,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_strides_equal_a_loop),
         cmocka_unit_test(there_and_back_is_the_identity),
+        cmocka_unit_test(large_calls_equal_a_loop),
         cmocka_unit_test(strides_beyond_four_gigabytes),
         cmocka_unit_test(strides_may_be_negative_or_zero),
         cmocka_unit_test(sums_are_fp32_in_order_and_round_once),
