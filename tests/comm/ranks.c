@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -178,6 +179,19 @@ void ranks_pass(int n, launch_rank_main rank_main, void *arg)
     assert_int_equal(report.failed_rank, -1);
     assert_int_equal(report.exit_code, 0);
     assert_true(report.root_spoke);
+}
+
+int ranks_gpus(int most)
+{
+    int state = 0, n = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        if (dev_count(DEV_CUDA, &n) != STATUS_OK)
+            printf("skipped: %s\n", status_last()->what);
+        fflush(stdout);
+        _exit(n < most ? n : most);
+    }
+    return child > 0 && waitpid(child, &state, 0) == child && WIFEXITED(state) ? WEXITSTATUS(state) : 0;
 }
 
 int ranks_note(const struct launch *launch, enum status status)

@@ -60,6 +60,8 @@ void ranks_fresh_board(void); /* for tests that do without ranks_run */
 struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg);
 /* The same, and every rank has returned 0. */
 void ranks_pass(int n, launch_rank_main rank_main, void *arg);
+/* GPUs of this machine, at most `most`, asked by a child: a process that has asked could give its ranks none. None: says why. */
+int ranks_gpus(int most);
 /* Note on the board how this rank's work ended; returns the exit code of the status. */
 int ranks_note(const struct launch *launch, enum status status);
 /* Until every rank of the job but this one has noted how its work ended. */

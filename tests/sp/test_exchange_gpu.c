@@ -9,8 +9,6 @@
 #include "comm/ranks.h"
 
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { SKIP = 77 };
 
@@ -128,20 +126,6 @@ static void a_death_ends_every_exchange(void **state)
     }
 }
 
-/* This process must not ask: it could then give its ranks no GPU. */
-static int count_gpus(void)
-{
-    int state = 0, n = 0;
-    pid_t child = fork();
-    if (child == 0) {
-        if (dev_count(DEV_CUDA, &n) != STATUS_OK)
-            printf("skipped: %s\n", status_last()->what);
-        fflush(stdout);
-        _exit(n < 8 ? n : 8);
-    }
-    return child > 0 && waitpid(child, &state, 0) == child && WIFEXITED(state) ? WEXITSTATUS(state) : 0;
-}
-
 static int gpus;
 
 static void every_exchange_gives_the_bits_of_packed(void **state)
@@ -155,7 +139,7 @@ static void every_exchange_gives_the_bits_of_packed(void **state)
 
 int main(void)
 {
-    gpus = count_gpus();
+    gpus = ranks_gpus(8);
     if (gpus < 2) {
         printf("skipped: it takes two GPUs, here are %d\n", gpus);
         return SKIP;
