@@ -274,6 +274,15 @@ enum status group_share(struct comm *comm, const void *mine, size_t bytes, void 
     return dev_sync(comm->queue, clock_deadline(comm->after_us));
 }
 
+enum status group_id(struct comm *comm, enum status mine, char id[TRANSPORT_ID_BYTES])
+{
+    _Static_assert((int)TRANSPORT_ID_BYTES <= (int)GROUP_SLOT_BYTES, "an id fits its slot");
+    TRY(comm_agree(comm, mine, "make an id"));
+    TRY(group_share(comm, id, TRANSPORT_ID_BYTES, comm->shared));
+    memcpy(id, comm->shared, TRANSPORT_ID_BYTES);
+    return STATUS_OK;
+}
+
 /* A value that is not a number stays one: a broken time must not vanish in a maximum. */
 static double larger(double a, double b)
 {

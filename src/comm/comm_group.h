@@ -65,5 +65,7 @@ static inline struct transport_xfer group_xfer(const struct comm *comm, enum gro
 enum status group_batch(struct comm *comm, int nsends, int nrecvs, struct dev_queue *queue);
 /* Host memory: every rank's `bytes` (at most GROUP_SLOT_BYTES) in rank order. */
 enum status group_share(struct comm *comm, const void *mine, size_t bytes, void *all);
+/* The id that the first rank has made, on all of them; mine: how that went. */
+enum status group_id(struct comm *comm, enum status mine, char id[TRANSPORT_ID_BYTES]);
 
 #endif

@@ -1,14 +1,8 @@
 /* comm/route.c -- routes over what a transport offers: all ranks of the group take each step together, or none goes on. */
 #include "comm/route.h"
 
-#include "base/mem.h"
 #include "base/range.h"
 #include "comm/comm_group.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-_Static_assert((int)TRANSPORT_ID_BYTES <= (int)GROUP_SLOT_BYTES, "an id fits its slot");
 
 static const struct transport_routes *routes_of(const struct comm *group)
 {
@@ -25,30 +19,16 @@ struct verdict route_verdict(const struct comm *group, enum transport_route kind
     return routes_of(group)->verdict(group->job->state, kind);
 }
 
-/* The id that the first rank makes, on all of them. */
-static enum status share_id(struct comm *group, enum transport_route kind, char *all, char id[TRANSPORT_ID_BYTES])
-{
-    enum status status = group->rank == 0 ? routes_of(group)->id(group->job->state, kind, id) : STATUS_OK;
-    TRY(comm_agree(group, status, "make an id"));
-    TRY(group_share(group, id, TRANSPORT_ID_BYTES, all));
-    memcpy(id, all, TRANSPORT_ID_BYTES);
-    return STATUS_OK;
-}
-
 enum status route_open(struct comm *group, enum transport_route kind)
 {
-    char id[TRANSPORT_ID_BYTES] = {0}, *all = NULL;
+    char id[TRANSPORT_ID_BYTES] = {0};
     struct verdict verdict = route_verdict(group, kind);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     if (group->size == 1 || group->route[kind] != NULL)
         return STATUS_OK;
-    enum status status = mem_alloc((size_t)group->size * TRANSPORT_ID_BYTES, "ids of a group", (void **)&all);
-    status = comm_agree(group, status, "open a route");
-    if (status == STATUS_OK)
-        status = share_id(group, kind, all, id);
-    free(all);
-    TRY(status);
+    enum status status = group->rank == 0 ? routes_of(group)->id(group->job->state, kind, id) : STATUS_OK;
+    TRY(group_id(group, status, id));
     void *route = NULL;
     status = comm_agree(
         group, routes_of(group)->open(group->job->state, kind, group->ranks, group->size, group->rank, id, &route),

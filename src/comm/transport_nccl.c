@@ -18,15 +18,20 @@ static enum status explain(const struct nccl *nccl, ncclResult_t code, const cha
     return nccl_status(nccl->api, nccl->comm, code, what);
 }
 
-/* The id that rank 0 makes, on all of them. */
-static enum status share_id(const struct nccl *nccl, ncclUniqueId *id)
+/* The id that rank 0 makes, on all of them. Who does not get it tells the others, which wait in NCCL. */
+static enum status share_id(struct nccl *nccl, char id[TRANSPORT_ID_BYTES])
 {
-    int64_t deadline_ns = clock_deadline(BOOT_DEADLINE_US);
     void *data = id;
-    size_t bytes = sizeof *id;
-    TRY(boot_bcast(nccl->boot, 0, &data, &bytes, deadline_ns));
+    size_t bytes = TRANSPORT_ID_BYTES;
+    enum status status = nccl->rank == 0 ? nccl_id(nccl, id) : STATUS_OK;
+    TRY(boot_agree(nccl->boot, status, clock_deadline(BOOT_DEADLINE_US)));
+    status = boot_bcast(nccl->boot, 0, &data, &bytes, clock_deadline(BOOT_DEADLINE_US));
+    if (status != STATUS_OK) {
+        boot_abort(nccl->boot, status_last());
+        return status;
+    }
     if (nccl->rank != 0) {
-        memcpy(id, data, sizeof *id);
+        memcpy(id, data, TRANSPORT_ID_BYTES);
         free(data);
     }
     return STATUS_OK;
@@ -34,25 +39,9 @@ static enum status share_id(const struct nccl *nccl, ncclUniqueId *id)
 
 static enum status connect(struct nccl *nccl)
 {
-    struct nccl_call *call = NULL;
-    enum status status = nccl_call_create(nccl, nccl_call_connect, &call);
-    if (status == STATUS_OK && nccl->rank == 0)
-        status = explain(nccl, nccl->api->ncclGetUniqueId(&call->id), "making a unique id");
-    status = boot_agree(nccl->boot, status, clock_deadline(BOOT_DEADLINE_US));
-    if (status == STATUS_OK) {
-        status = share_id(nccl, &call->id);
-        if (status != STATUS_OK)
-            boot_abort(nccl->boot, status_last()); /* the others wait in NCCL */
-    }
-    if (status == STATUS_OK) {
-        call->rank = nccl->rank;
-        call->size = nccl->size;
-        status = nccl_call_run(nccl, &call, "making a communicator");
-    }
-    if (call != NULL) /* made or not, it is ours to close */
-        nccl->comm = call->comm;
-    free(call);
-    return status;
+    char id[TRANSPORT_ID_BYTES] = {0};
+    TRY(share_id(nccl, id));
+    return nccl_comm_open(nccl, nccl->size, nccl->rank, id, &nccl->comm);
 }
 
 static enum status load(struct nccl *nccl)
@@ -77,12 +66,7 @@ static void nccl_close(void *state)
     struct nccl *nccl = state;
     if (nccl == NULL)
         return;
-    if (nccl->comm != NULL && !dev_cuda_stuck()) {
-        if (boot_poll(nccl->boot) == STATUS_OK)
-            nccl->api->ncclCommDestroy(nccl->comm);
-        else
-            nccl->api->ncclCommAbort(nccl->comm);
-    }
+    nccl_comm_close(nccl, nccl->comm);
     free(nccl);
 }
 

@@ -1,4 +1,4 @@
-/* comm/transport_nccl.h -- inside comm: NCCL loaded at run time, and the job's communicator. */
+/* comm/transport_nccl.h -- inside comm: NCCL loaded at run time, communicators of the job and of groups. */
 #ifndef SPTUNE_COMM_TRANSPORT_NCCL_H
 #define SPTUNE_COMM_TRANSPORT_NCCL_H
 
@@ -56,7 +56,7 @@ struct nccl {
     struct boot *boot;
     struct dev *dev;
     int rank, size;
-    ncclComm_t comm;
+    ncclComm_t comm;      /* of the job */
     struct verdict peers; /* may ranks map each other's memory? the same on all */
     struct verdict routes[TRANSPORT_ROUTES]; /* the same on all */
     char in_use[64];
@@ -81,11 +81,21 @@ struct nccl_call {
     ncclResult_t code;
     atomic_int done;
 };
+/* Where there is no memory for one the job is told (boot_abort): the other ranks wait in NCCL. */
 enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call), struct nccl_call **out);
 /* Runs and waits. When that fails the job is told (boot_abort), since the other ranks wait in NCCL; *call is NULL when it was left to its
  * thread. Afterwards free(*call). */
 enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what);
 ncclResult_t nccl_call_connect(struct nccl_call *call); /* a run: sets comm, of rank, size, id and engine */
+
+/* On one rank, for all of a communicator. state: of the transport. */
+enum status nccl_id(void *state, char id[TRANSPORT_ID_BYTES]);
+/* Collective over its ranks; a failure has told the job. */
+enum status nccl_comm_open(const struct nccl *nccl, int size, int rank, const char id[TRANSPORT_ID_BYTES],
+                           ncclComm_t *out);
+void nccl_comm_close(const struct nccl *nccl, ncclComm_t comm); /* accepts NULL */
+/* Asked while something is given up: what went wrong stays said. A GPU that was waited for in vain ends the job here too. */
+bool nccl_lives(const struct nccl *nccl);
 
 /* Collective: fills nccl->routes. */
 enum status nccl_routes_probe(struct nccl *nccl);

@@ -44,33 +44,9 @@ struct route {
     struct known *known;
 };
 
-/* Asked while something is given up: what went wrong stays said. A GPU that was waited for in vain ends the job here too. */
-static bool job_lives(const struct route *route)
-{
-    const struct status_message kept = *status_last();
-    bool lives = !dev_cuda_stuck() && boot_poll(route->nccl->boot) == STATUS_OK;
-    status_restore(&kept);
-    return lives;
-}
-
 static enum status route_id(void *state, enum transport_route kind, char id[TRANSPORT_ID_BYTES])
 {
-    const struct nccl *nccl = state;
-    ncclUniqueId made;
-    _Static_assert(sizeof made <= TRANSPORT_ID_BYTES, "an id fits");
-    if (kind == TRANSPORT_REGISTERED) /* it has no communicator of its own */
-        return STATUS_OK;
-    TRY(nccl_status(nccl->api, NULL, nccl->api->ncclGetUniqueId(&made), "making a unique id"));
-    memcpy(id, &made, sizeof made);
-    return STATUS_OK;
-}
-
-/* The other ranks wait in NCCL for a call that this one cannot make: the job ends with the cause. */
-static enum status give_up(const struct nccl *nccl, enum status status)
-{
-    if (status != STATUS_OK)
-        boot_abort(nccl->boot, status_last());
-    return status;
+    return kind == TRANSPORT_REGISTERED ? STATUS_OK : nccl_id(state, id); /* that has no communicator of its own */
 }
 
 static ncclResult_t call_window(struct nccl_call *call)
@@ -140,7 +116,7 @@ static enum status no_windows(struct nccl *nccl)
 static enum status communicator(struct route *route, const char *id)
 {
     struct nccl_call *call = NULL;
-    TRY(give_up(route->nccl, nccl_call_create(route->nccl, call_open, &call)));
+    TRY(nccl_call_create(route->nccl, call_open, &call));
     call->rank = route->rank;
     call->size = route->size;
     call->engine = route->kind == TRANSPORT_ENGINE;
@@ -159,12 +135,8 @@ static void route_close(void *handle)
     struct route *route = handle;
     if (route == NULL)
         return;
-    if (route->comm != NULL && route->comm != route->nccl->comm && !dev_cuda_stuck()) {
-        if (job_lives(route))
-            route->nccl->api->ncclCommDestroy(route->comm);
-        else
-            route->nccl->api->ncclCommAbort(route->comm);
-    }
+    if (route->comm != route->nccl->comm)
+        nccl_comm_close(route->nccl, route->comm);
     free(route->peers);
     free(route);
 }
@@ -177,7 +149,9 @@ static enum status route_create(struct nccl *nccl, enum transport_route kind, co
     if (route == NULL || peers == NULL) {
         free(route);
         free(peers);
-        return FAIL(STATUS_NOMEM, "no memory for a route between ranks");
+        enum status status = FAIL(STATUS_NOMEM, "no memory for a route between ranks");
+        boot_abort(nccl->boot, status_last()); /* the other ranks wait in NCCL */
+        return status;
     }
     *route = (struct route){.nccl = nccl, .kind = kind, .peers = peers, .size = size, .rank = rank};
     for (int r = 0; r < size; r++)
@@ -192,7 +166,7 @@ static enum status route_open(void *state, enum transport_route kind, const int 
     struct nccl *nccl = state;
     struct route *route = NULL;
     enum status status = STATUS_OK;
-    TRY(give_up(nccl, route_create(nccl, kind, ranks, size, rank, &route)));
+    TRY(route_create(nccl, kind, ranks, size, rank, &route));
     if (kind == TRANSPORT_REGISTERED)
         route->comm = nccl->comm;
     else
@@ -251,7 +225,7 @@ static struct known **find(struct route *route, const void *memory)
 static enum status tell_window(const struct route *route, struct known *known)
 {
     struct nccl_call *call = NULL;
-    TRY(give_up(route->nccl, nccl_call_create(route->nccl, call_window, &call)));
+    TRY(nccl_call_create(route->nccl, call_window, &call));
     call->comm = route->comm;
     call->memory = known->memory;
     call->bytes = known->bytes;
@@ -283,7 +257,7 @@ static void route_free(void *handle, void *memory)
     if (known == NULL)
         return;
     *at = known->next;
-    if (job_lives(route)) {
+    if (nccl_lives(route->nccl)) {
         if (known->told != NULL && route->kind == TRANSPORT_REGISTERED)
             route->nccl->api->ncclCommDeregister(route->comm, known->told);
         else if (known->told != NULL)

@@ -22,8 +22,11 @@ enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct
                              struct nccl_call **out)
 {
     struct nccl_call *call = calloc(1, sizeof *call);
-    if (call == NULL)
-        return FAIL(STATUS_NOMEM, "no memory for a call of NCCL");
+    if (call == NULL) {
+        enum status status = FAIL(STATUS_NOMEM, "no memory for a call of NCCL");
+        boot_abort(nccl->boot, status_last());
+        return status;
+    }
     call->run = run;
     call->api = nccl->api;
     call->device = dev_cuda_index(nccl->dev);
