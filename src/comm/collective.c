@@ -90,12 +90,26 @@ static enum status reduce_scatter(struct comm *comm, const void *send, void *rec
 
 bool comm_sums_natively(const struct comm *comm)
 {
-    if (comm->job->transport->sum_all == NULL || comm->size == 1 || comm->size != boot_size(comm->job->boot))
-        return false;
+    return comm->job->transport->sums != NULL && comm->size > 1;
+}
+
+static bool is_job(const struct comm *comm)
+{
     for (int r = 0; r < comm->size; r++)
-        if (comm->ranks[r] != r) /* it would share out by rank of the job */
+        if (comm->ranks[r] != r)
             return false;
-    return true;
+    return comm->size == boot_size(comm->job->boot);
+}
+
+enum status comm_sums_open(struct comm *comm)
+{
+    const struct transport_sums *sums = comm->job->transport->sums;
+    char id[TRANSPORT_ID_BYTES] = {0};
+    if (!comm_sums_natively(comm) || comm->sums != NULL || is_job(comm))
+        return STATUS_OK;
+    enum status status = comm->rank == 0 ? sums->id(comm->job->state, id) : STATUS_OK;
+    TRY(group_id(comm, status, id));
+    return sums->open(comm->job->state, comm->size, comm->rank, id, &comm->sums);
 }
 
 static bool needs_scratch(const struct comm *comm, int64_t elems)
@@ -112,11 +126,13 @@ enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv,
                                 void *scratch, struct dev_queue *queue)
 {
     const struct comm_job *job = comm->job;
-    if (comm_sums_natively(comm))
-        return RANGE("reduce-scatter",
-                     job->transport->sum_scatter(job->state, send, recv, elems, dtype, queue ? queue : comm->queue));
+    if (queue == NULL)
+        queue = comm->queue;
+    if (!comm_sums_natively(comm))
+        return RANGE("reduce-scatter", reduce_scatter(comm, send, recv, elems, dtype, scratch, queue));
+    TRY(comm_sums_open(comm));
     return RANGE("reduce-scatter",
-                 reduce_scatter(comm, send, recv, elems, dtype, scratch, queue ? queue : comm->queue));
+                 job->transport->sums->scatter(job->state, comm->sums, send, recv, elems, dtype, queue));
 }
 
 /* Rank r sums elements [first, first + count) of an all-reduce. */
@@ -195,10 +211,12 @@ enum status comm_allreduce(struct comm *comm, void *data, int64_t elems, enum dt
                            struct dev_queue *queue)
 {
     const struct comm_job *job = comm->job;
-    if (comm_sums_natively(comm))
-        return RANGE("all-reduce",
-                     job->transport->sum_all(job->state, data, elems, dtype, queue ? queue : comm->queue));
-    return RANGE("all-reduce", allreduce(comm, data, elems, dtype, scratch, queue ? queue : comm->queue));
+    if (queue == NULL)
+        queue = comm->queue;
+    if (!comm_sums_natively(comm))
+        return RANGE("all-reduce", allreduce(comm, data, elems, dtype, scratch, queue));
+    TRY(comm_sums_open(comm));
+    return RANGE("all-reduce", job->transport->sums->all(job->state, comm->sums, data, elems, dtype, queue));
 }
 
 /* ---- pairs, one to all ---- */

@@ -50,6 +50,8 @@ static void destroy(struct comm *comm)
     for (int kind = 0; kind < TRANSPORT_ROUTES; kind++)
         if (comm->route[kind] != NULL)
             comm->job->transport->routes->close(comm->route[kind]);
+    if (comm->sums != NULL)
+        comm->job->transport->sums->close(comm->job->state, comm->sums);
     dev_free(comm->job->dev, comm->slots);
     dev_queue_destroy(comm->queue);
     free(comm->ranks);

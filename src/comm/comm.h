@@ -50,6 +50,10 @@ enum status comm_alltoallv(struct comm *comm, const void *const *send, const siz
 /* Has the transport sums of its own for this group? The two below are then its, in its order with partial sums rounded, enqueued as any
  * collective; else they wait for the queue, but in a group of one, where a sum is a copy. */
 bool comm_sums_natively(const struct comm *comm);
+/* What the transport needs for them, if anything: memory of the device, and a wait for the other ranks. The first sum makes it, so that one
+ * must not be captured in a graph; who wants it made before calls this. Collective over the group, which keeps and closes it; fails on all
+ * of its ranks. */
+enum status comm_sums_open(struct comm *comm);
 /* recv: size * bytes in rank order. */
 enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
 /* send: size * elems; recv: elems; sums in fp32 in rank order, rounded once. scratch: comm_reduce_scatter_scratch bytes, none where the

@@ -42,6 +42,20 @@ enum transport_route {
 };
 enum { TRANSPORT_ID_BYTES = 128 };
 
+/* The library's own sums over a group of ranks, in its order, partial sums rounded. */
+struct transport_sums {
+    /* On one rank of the group, for open on all of them. */
+    enum status (*id)(void *state, char id[TRANSPORT_ID_BYTES]);
+    /* Collective over the group: `size` ranks of the job, this one is the rank-th of them. Who fails has told the job. */
+    enum status (*open)(void *state, int size, int rank, const char id[TRANSPORT_ID_BYTES], void **sums);
+    void (*close)(void *state, void *sums); /* accepts NULL; collective in the good case, safe alone after a failure */
+    /* sums: of the group, NULL: of the whole job in its order, which needs no opening. Only enqueued. recv: elems; send: that of every
+     * rank. data: in place. */
+    enum status (*scatter)(void *state, void *sums, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                           struct dev_queue *queue);
+    enum status (*all)(void *state, void *sums, void *data, int64_t elems, enum dtype dtype, struct dev_queue *queue);
+};
+
 struct transport_routes {
     /* Can ranks of a group have one? The same answer on all ranks of the job; where it is no, nothing below is called. */
     struct verdict (*verdict)(void *state, enum transport_route kind);
@@ -75,11 +89,6 @@ struct transport {
     /* Post all, progress until all are done; ordered after earlier work of `queue`. STATUS_TIMEOUT names the late rank. */
     enum status (*batch)(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                          int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
-    /* The library's own sums over the whole job, in its order, partial sums rounded; both NULL where it has none. The queue carries
-     * them. recv: elems; send: that of every rank. data: in place. */
-    enum status (*sum_scatter)(void *state, const void *send, void *recv, int64_t elems, enum dtype dtype,
-                               struct dev_queue *queue);
-    enum status (*sum_all)(void *state, void *data, int64_t elems, enum dtype dtype, struct dev_queue *queue);
     /* Help others along without waiting: what batch does while it waits. */
     void (*progress)(void *state);
 
@@ -93,6 +102,7 @@ struct transport {
     enum status (*memory_map)(void *state, int peer, const struct transport_key *key, void **mapping, void **address);
     void (*memory_unmap)(void *state, void *mapping); /* accepts NULL */
 
+    const struct transport_sums *sums;     /* NULL where there are none */
     const struct transport_routes *routes; /* NULL where there are none */
 };
 

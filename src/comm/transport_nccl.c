@@ -1,4 +1,4 @@
-/* comm/transport_nccl.c -- NCCL: one communicator for the job, a batch is one group of sends and receives on the queue's stream.
+/* comm/transport_nccl.c -- NCCL: a batch is one group of sends and receives by the job's communicator, on the queue's stream.
  *
  * A batch only enqueues. Its deadline is that of the wait for the queue (dev_sync); a rank that dies is noticed by the
  * supervisor and the bootstrap, which end the others. Messages to oneself are copies.
@@ -201,30 +201,6 @@ static enum status nccl_batch(void *state, const struct transport_xfer *sends, i
     return explain(nccl, code != ncclSuccess ? code : end, "sending and receiving");
 }
 
-static ncclDataType_t type_of(enum dtype dtype)
-{
-    return dtype == DTYPE_FP32 ? ncclFloat32 : dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat16;
-}
-
-static enum status nccl_sum_scatter(void *state, const void *send, void *recv, int64_t elems, enum dtype dtype,
-                                    struct dev_queue *queue)
-{
-    struct nccl *nccl = state;
-    return explain(nccl,
-                   nccl->api->ncclReduceScatter(send, recv, (size_t)elems, type_of(dtype), ncclSum, nccl->comm,
-                                                dev_cuda_stream(queue)),
-                   "a reduce-scatter");
-}
-
-static enum status nccl_sum_all(void *state, void *data, int64_t elems, enum dtype dtype, struct dev_queue *queue)
-{
-    struct nccl *nccl = state;
-    return explain(nccl,
-                   nccl->api->ncclAllReduce(data, data, (size_t)elems, type_of(dtype), ncclSum, nccl->comm,
-                                            dev_cuda_stream(queue)),
-                   "an all-reduce");
-}
-
 static void nccl_progress(void *state)
 {
     (void)state; /* NCCL has threads of its own */
@@ -237,13 +213,12 @@ const struct transport transport_nccl = {
     .in_use = nccl_in_use,
     .version = nccl_version,
     .batch = nccl_batch,
-    .sum_scatter = nccl_sum_scatter,
-    .sum_all = nccl_sum_all,
     .progress = nccl_progress,
     .memory_verdict = cuda_memory_verdict,
     .memory_create = cuda_memory_create,
     .memory_destroy = cuda_memory_destroy,
     .memory_map = cuda_memory_map,
     .memory_unmap = cuda_memory_unmap,
+    .sums = &nccl_sums,
     .routes = &nccl_routes,
 };

@@ -96,6 +96,7 @@ enum status nccl_comm_open(const struct nccl *nccl, int size, int rank, const ch
 void nccl_comm_close(const struct nccl *nccl, ncclComm_t comm); /* accepts NULL */
 /* Asked while something is given up: what went wrong stays said. A GPU that was waited for in vain ends the job here too. */
 bool nccl_lives(const struct nccl *nccl);
+extern const struct transport_sums nccl_sums;
 
 /* Collective: fills nccl->routes. */
 enum status nccl_routes_probe(struct nccl *nccl);

@@ -1,10 +1,17 @@
-/* comm/transport_nccl_group.c -- communicators of the job and of groups, each made of an id that one of its ranks has handed to the others. */
+/* comm/transport_nccl_group.c -- communicators, each made of an id that one of its ranks has handed to the others; and NCCL's sums: of the
+ * job by the job's, of another group by one of its own.
+ *
+ * An id and not ncclCommSplit, which takes all ranks of a parent at once: a group would then be made by ranks that are not in it, and
+ * only where its parent has a communicator.
+ */
 #include "comm/transport_nccl.h"
 
 #include "base/dev_cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- communicators ---- */
 
 enum status nccl_id(void *state, char id[TRANSPORT_ID_BYTES])
 {
@@ -50,3 +57,51 @@ void nccl_comm_close(const struct nccl *nccl, ncclComm_t comm)
     else
         nccl->api->ncclCommAbort(comm);
 }
+
+/* ---- sums: a group's are its communicator ---- */
+
+static ncclDataType_t type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_FP32 ? ncclFloat32 : dtype == DTYPE_BF16 ? ncclBfloat16 : ncclFloat16;
+}
+
+static enum status sums_open(void *state, int size, int rank, const char id[TRANSPORT_ID_BYTES], void **sums)
+{
+    ncclComm_t comm = NULL;
+    TRY(nccl_comm_open(state, size, rank, id, &comm));
+    *sums = comm;
+    return STATUS_OK;
+}
+
+static void sums_close(void *state, void *sums)
+{
+    nccl_comm_close(state, sums);
+}
+
+static enum status sums_scatter(void *state, void *sums, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                                struct dev_queue *queue)
+{
+    const struct nccl *nccl = state;
+    ncclComm_t comm = sums != NULL ? sums : nccl->comm;
+    ncclResult_t code =
+        nccl->api->ncclReduceScatter(send, recv, (size_t)elems, type_of(dtype), ncclSum, comm, dev_cuda_stream(queue));
+    return nccl_status(nccl->api, comm, code, "a reduce-scatter");
+}
+
+static enum status sums_all(void *state, void *sums, void *data, int64_t elems, enum dtype dtype,
+                            struct dev_queue *queue)
+{
+    const struct nccl *nccl = state;
+    ncclComm_t comm = sums != NULL ? sums : nccl->comm;
+    ncclResult_t code =
+        nccl->api->ncclAllReduce(data, data, (size_t)elems, type_of(dtype), ncclSum, comm, dev_cuda_stream(queue));
+    return nccl_status(nccl->api, comm, code, "an all-reduce");
+}
+
+const struct transport_sums nccl_sums = {
+    .id = nccl_id,
+    .open = sums_open,
+    .close = sums_close,
+    .scatter = sums_scatter,
+    .all = sums_all,
+};
