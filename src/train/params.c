@@ -195,16 +195,33 @@ static enum status links_make(struct params *params)
     return STATUS_OK;
 }
 
+/* Groups over which steps sum, here and in blocks (params_step.c, sp/block.h). One after another on all ranks: each is in several. */
+static enum status sums_open(struct params *params)
+{
+    const struct groups *groups = params->groups;
+    const struct links *links = params->stage < 2 ? &params->links : &params->carrier.links;
+    struct comm *const all[] = {params->stage == 0 ? groups->world : links->shard,
+                                params->layout->ways > 1 ? links->layers : NULL,
+                                params->layout->ways > 1 || params->stage > 0 ? groups->replicate : NULL,
+                                links->cut,
+                                links->copies,
+                                groups->cut};
+    for (size_t i = 0; i < sizeof all / sizeof *all && comm_sums_natively(groups->world); i++)
+        TRY(comm_agree(groups->world, all[i] != NULL ? comm_sums_open(all[i]) : STATUS_OK, "prepare sums"));
+    return STATUS_OK;
+}
+
 static enum status connect(struct params *params)
 {
     struct carrier *carrier = &params->carrier;
     TRY(links_make(params));
     carrier->links = params->links;
-    if (!params->beside)
-        return STATUS_OK;
-    TRY(comm_open_beside(params->groups->world, &carrier->job));
-    carrier->links = (struct links){0};
-    return links_open(carrier->job, &params->links, &carrier->links);
+    if (params->beside) {
+        TRY(comm_open_beside(params->groups->world, &carrier->job));
+        carrier->links = (struct links){0};
+        TRY(links_open(carrier->job, &params->links, &carrier->links));
+    }
+    return sums_open(params);
 }
 
 static enum status params_new(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
