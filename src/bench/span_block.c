@@ -30,16 +30,6 @@ struct span {
     char kernel[64];
 };
 
-/* Sums over some of the ranks wait for the queue where the transport has none of its own, and a gate would wait for them. */
-static struct verdict sums_verdict(const struct bench_case *c, const struct bench_env *env)
-{
-    if (c->plan.method != PLAN_METHOD_SPLIT_GATHER || c->plan.sp == 1 || subject_dev(env) == DEV_CPU ||
-        (comm_sums_natively(env->world) && c->plan.sp == c->problem.world))
-        return VERDICT_YES;
-    return verdict_no(RULE_ABSENT, "sums of %s memory between some of the ranks go through the host in this build",
-                      dev_kind_name(subject_dev(env)));
-}
-
 static struct verdict span_check(const struct bench_case *c, const struct bench_env *env)
 {
     struct plan plan = subject_plan(c);
@@ -50,8 +40,8 @@ static struct verdict span_check(const struct bench_case *c, const struct bench_
         verdict = plan_check(&c->problem, &plan, subject_dev(env));
     if (verdict_ok(&verdict))
         verdict = subject_check_paths(c, env);
-    if (verdict_ok(&verdict))
-        verdict = sums_verdict(c, env);
+    if (verdict_ok(&verdict) && c->plan.method == PLAN_METHOD_SPLIT_GATHER && c->plan.sp > 1)
+        verdict = subject_check_sums(env);
     if (!verdict_ok(&verdict))
         return verdict;
     if (c->heads_timed != 0)

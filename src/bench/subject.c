@@ -69,6 +69,14 @@ struct verdict subject_check_paths(const struct bench_case *c, const struct benc
     return exchange->supports(&shape, env->world);
 }
 
+struct verdict subject_check_sums(const struct bench_env *env)
+{
+    if (subject_dev(env) == DEV_CPU || comm_sums_natively(env->world))
+        return VERDICT_YES;
+    return verdict_no(RULE_ABSENT, "sums of %s memory over %s go through the host", dev_kind_name(subject_dev(env)),
+                      comm_transport(env->world));
+}
+
 bool subject_host_driven(const struct bench_subject *subject, const struct bench_case *c)
 {
     const struct exchange *exchange = subject->layout_included && c->plan.sp > 1 ? exchange_find(c->plan.exchange) : NULL;

@@ -27,6 +27,9 @@ struct verdict subject_check_world(const struct bench_case *c, const struct benc
 struct verdict subject_check_heads(const struct bench_case *c, const struct bench_env *env);
 /* Do these ranks have the paths that the plan's exchange needs? */
 struct verdict subject_check_paths(const struct bench_case *c, const struct bench_env *env);
+/* Is device memory summed over ranks on the device? Where the transport has no sums of its own they wait for their queue, and a gate would
+ * wait for them. */
+struct verdict subject_check_sums(const struct bench_env *env);
 /* Does an operation of the case wait for its queue, since the host drives its exchange? Then it is not behind a gate, nor in a graph. */
 bool subject_host_driven(const struct bench_subject *subject, const struct bench_case *c);
 enum dev_kind subject_dev(const struct bench_env *env); /* the CPU when there is no env */

@@ -63,10 +63,10 @@ static struct verdict collective_check(const struct bench_case *c, const struct 
         return verdict_no(RULE_ABSENT, "there is no collective '%.24s'", c->op);
     if (c->plan.sp == 1 && op_of(c) != ALLTOALL) /* an all-to-all of one rank is a copy: the rate that prices an optimizer */
         return verdict_no(RULE_WORLD, "a collective of one rank moves nothing");
-    bool natively = env != NULL && comm_sums_natively(env->world) && c->plan.sp == c->problem.world;
-    if (reduces(op_of(c)) && subject_dev(env) != DEV_CPU && !natively)
-        return verdict_no(RULE_ABSENT, "sums of %s memory between some of the ranks go through the host in this build",
-                          dev_kind_name(subject_dev(env)));
+    if (reduces(op_of(c)))
+        verdict = subject_check_sums(env);
+    if (!verdict_ok(&verdict))
+        return verdict;
     if (c->bytes < 0 || c->bytes > (int64_t)1 << 50)
         return verdict_no(RULE_INDEX, "%lld bytes: 1 to 2^50 make sense", (long long)c->bytes);
     if (block_of(c) == 0)
@@ -175,6 +175,8 @@ static enum status collective_create(const struct bench_case *c, struct bench_en
     TRY(group_alloc(env, sizeof *s, "a collective", (void **)&s));
     *s = (struct collective){.op = op_of(c), .env = env, .seed = c->seed, .dtype = c->problem.dtype, .block = block_of(c)};
     enum status status = group_open(env, c->plan.sp, &s->group);
+    if (status == STATUS_OK && reduces(s->op))
+        status = group_agree(env, comm_sums_open(s->group.comm));
     if (status == STATUS_OK) {
         sizes_set(s);
         status = rotation_open(env, c->buffers, s->send_bytes + s->recv_bytes, &s->rotation);

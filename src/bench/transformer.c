@@ -207,6 +207,8 @@ static struct block_shape shape_of(const struct problem *problem)
 static enum status parts_open(struct transformer *t, const struct group *group)
 {
     struct block_parallel parallel = {t->ways > 1 ? group->comm : NULL, t->problem.batch};
+    if (t->ways > 1)
+        TRY(comm_sums_open(group->comm));
     TRY(exec_create(&t->problem, &t->plan, group->comm, t->dev, &t->exec));
     TRY(block_create(&t->shape, &parallel, t->rows, 0, t->dev, &t->block));
     TRY(block_keep(t->block, &t->kept));
