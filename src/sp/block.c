@@ -151,7 +151,9 @@ static enum status scratch_alloc(struct block *block)
     int64_t elem = dtype_bytes(s->dtype);
     block->scratch_bytes = product_bytes(s, block->all, kind);
     if (block->ways > 1) /* of a sum over ranks, a sequence at a time */
-        block->scratch_bytes = most(block->scratch_bytes, (size_t)(block->all / block->batch * s->hidden * elem));
+        block->scratch_bytes =
+            most(block->scratch_bytes,
+                 comm_reduce_scatter_scratch(block->cut, block->rows / block->batch * s->hidden, s->dtype));
     block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->rows, s->hidden));
     block->scratch_bytes = most(block->scratch_bytes, nn_norm_scratch(kind, block->all * s->heads, s->head_dim));
     TRY(dev_room_take(&block->room, block->all * s->hidden * elem, "normalised rows", &block->h));

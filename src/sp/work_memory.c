@@ -212,12 +212,11 @@ static void add_unit_weights(struct build *build, const struct sizes *z)
 }
 
 /* Gradients that are whole until they are reduced: of a second layer where the first is reduced beside it. The summed part of one unit, and
- * room for it from all ranks unless NCCL sums, which it does for the job as a whole. Stage 1 sums beside the whole gradients. */
+ * room for it from all ranks unless NCCL sums. Stage 1 sums beside the whole gradients. */
 static void add_unit_grads(struct build *build, const struct sizes *z)
 {
     const struct plan *plan = z->plan;
     bool cpu = z->dev == DEV_CPU, alone = plan->sp * plan->dp_shard * plan->dp_replicate == 1;
-    bool natively = !cpu && plan->dp_replicate == 1 && plan->method != PLAN_METHOD_SPLIT_GATHER;
     double layer = z->layer, embedding = (double)z->model->params_embedding;
     double most = layer > embedding ? layer : embedding;
     double layer_group = plan->zero_stage > 0 && z->held.cut > 0 ? z->held.cut_group : z->group;
@@ -225,7 +224,7 @@ static void add_unit_grads(struct build *build, const struct sizes *z)
     int layers = plan->zero_stage < 2 ? 0 : cpu || z->group < 2 ? 1 : UNIT_LAYERS;
     double whole = layers > 0 ? layers * layer + outside_layers(z) : 0;
     double sums = plan->zero_stage == 1 ? elems_of(z, true).n : 0;
-    double work = part + (natively || alone ? 0 : most);
+    double work = part + (!cpu || alone ? 0 : most);
     add(build, ALWAYS, "buckets", 4 * (whole + sums + work),
         "4 B x (%.0f of %d layers, embedding and head + %.0f sums + %.0f workspace)", whole, layers, sums, work);
 }
@@ -302,11 +301,12 @@ static void add_attention(struct build *build, const struct sizes *z)
         z->kv_sent, z->problem->kv_heads, z->problem->head_dim, problem_dim_v(z->problem));
 }
 
-/* Under split_gather weights meet the rows of all ranks: normalised ones, the gradient that is summed over ranks, and what sums a sequence
- * at a time (sp/block.c). */
+/* Under split_gather weights meet the rows of all ranks: normalised ones, the gradient that is summed over ranks, and, unless NCCL does, what
+ * sums a sequence at a time (sp/block.c). */
 static void add_rows(struct build *build, const struct sizes *z)
 {
-    double all = z->s * z->n, one = z->problem->batch > 0 ? all / (double)z->problem->batch : 0;
+    double all = z->s * z->n;
+    double one = z->dev == DEV_CPU && z->problem->batch > 0 ? all / (double)z->problem->batch : 0;
     if (z->held.cut > 0)
         add(build, LAYERS, "rows", z->b * z->h * (2 * all + one),
             "%.0f B x (2 x %.0f tokens of all ranks + %.0f) x %.0f", z->b, all, one, z->h);

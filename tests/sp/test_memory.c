@@ -353,6 +353,12 @@ static void what_the_harness_holds_by_units(void **state)
         assert_int_equal(term(&cpu, "buckets")->bytes - term(&memory, "buckets")->bytes,
                          4 * (outside - (stage >= 2 ? layer : 0)));
     }
+    plan.dp_shard = 1; /* groups of half the ranks sum without room, too */
+    plan.dp_replicate = 2;
+    plan.zero_stage = 3;
+    struct work_memory memory;
+    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, &memory);
+    assert_int_equal(term(&memory, "buckets")->bytes, 4 * (2 * layer + outside + outside / 2));
 }
 
 /* 12 bytes an entry of the logits in bf16, 16 in fp32; four bytes of each state, and of the buffers, in fp32. */
@@ -555,10 +561,18 @@ static void split_gather_cuts_layers(void **state)
     assert_int_equal(term(&cut, "params")->bytes, 2 * (32 * layer / 2 + rest / 8));
     assert_int_equal(term(&cut, "states")->bytes, 12 * (32 * layer / 2 + rest / 8));
     assert_int_equal(term(&cut, "gather")->bytes, 2 * 2 * (model.params_embedding + layer));
-    assert_int_equal(term(&cut, "rows")->bytes, INT64_C(2) * 3 * 32768 * 4096);
+    assert_int_equal(term(&cut, "rows")->bytes, INT64_C(2) * 2 * 32768 * 4096);
     assert_int_equal(term(&ulysses, "rows")->bytes, 0);
     assert_int_equal(term(&cut, "checkpoints")->bytes, term(&ulysses, "checkpoints")->bytes);
     assert_int_equal(term(&cut, "logits")->bytes, term(&ulysses, "logits")->bytes);
+    int64_t part = model.params_embedding / 8 > layer / 2 ? model.params_embedding / 8 : layer / 2;
+    assert_int_equal(term(&cut, "buckets")->bytes, 4 * (2 * (layer + model.params_embedding) + part));
+    struct work_memory cpu; /* where sums need room, of a sequence and of a unit, and one layer is whole at a time */
+    struct problem problem;
+    problem_from_model(&model, 32768, 8, &problem);
+    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CPU, &cpu);
+    assert_int_equal(term(&cpu, "rows")->bytes, INT64_C(2) * 3 * 32768 * 4096);
+    assert_int_equal(term(&cpu, "buckets")->bytes - term(&cut, "buckets")->bytes, 4 * (model.params_embedding - layer));
     plan.zero_stage = 0;
     cut = memory_of(&model, 32768, &plan, "sptune");
     assert_int_equal(term(&cut, "params")->bytes, 2 * (32 * layer + rest));
