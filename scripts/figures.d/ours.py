@@ -1,4 +1,4 @@
-"""scripts/figures.d/ours.py -- rows of `sptune bench`, one short process each time."""
+"""scripts/figures.d/ours.py -- rows of `sptune bench` and steps of `sptune train`, one short process each time."""
 
 import json
 import os
@@ -16,6 +16,10 @@ class Disturbed(Unmeasured):
 
 
 TRIES = 3
+
+
+def said(options):
+    return [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
 
 
 class Sptune:
@@ -48,10 +52,22 @@ class Sptune:
 
     def command(self, subject, **options):
         """The command line of one row or sweep, as somebody would type it."""
-        words = ["sptune", "bench", subject]
-        for name, value in options.items():
-            words += ["--" + name.replace("_", "-"), str(value)]
-        return words
+        return ["sptune", "bench", subject, *said(options)]
+
+    def train_command(self, **options):
+        return ["sptune", "train", *said(options)]
+
+    def steps(self, samples, **options):
+        """Times of as many steps of training, after one in which memory is touched."""
+        words = self.train_command(**options, steps=samples + 1)[1:]
+        done = subprocess.run([self.program, *words, "--json", "--quiet", "--progress", "none"], capture_output=True, text=True, timeout=1200)
+        try:
+            document = json.loads(done.stdout)
+            times = [step["step_us"] for step in document["steps"][1:]]
+        except (ValueError, KeyError):
+            raise Unmeasured(f"sptune {' '.join(words)}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
+        self.version = document["version"]
+        return times
 
     def rows(self, samples, subject, **options):
         """The rows of one process; Unmeasured when one has no samples, after a few tries when the machine was not quiet."""

@@ -7,6 +7,7 @@ import figure_mpi
 import figure_pack
 import figure_scaling
 import figure_torch
+import figure_train
 import figure_ucx
 
 FIGURES = {
@@ -20,5 +21,6 @@ FIGURES = {
         figure_ucx,
         figure_torch,
         figure_gloo,
+        figure_train,
     )
 }

@@ -251,6 +251,12 @@ class StandinOurs:
     def command(self, subject, **options):
         return ["sptune", "bench", subject, *options]
 
+    def train_command(self, **options):
+        return ["sptune", "train", *options]
+
+    def steps(self, samples, **options):
+        return [{"1": 90.0, "2": 100.0}[str(options["sp"])]] * samples
+
     def rows(self, samples, subject, **options):
         if options.get("seq", 0) > 10000:
             raise ours.Unmeasured("too long")
@@ -303,6 +309,8 @@ class Figures(unittest.TestCase):
         module = table.FIGURES[name]
         with contextlib.ExitStack() as stack:
             stack.enter_context(unittest.mock.patch.object(paired, "RESAMPLES", 20))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sptune-test-"))
+            stack.enter_context(unittest.mock.patch.object(StandinOurs, "folder", folder))
             for known, value in (("Peer", lambda *_: peer), ("start", lambda _: peer), ("tag_bw", lambda *_: 60.0)):
                 if hasattr(module, known):
                     stack.enter_context(unittest.mock.patch.object(module, known, value))
@@ -355,12 +363,17 @@ class Figures(unittest.TestCase):
         found = self.made("gloo")
         self.assertEqual((found["rows"], found["ratios"]), (12, {"gloo / sptune": (6.0, {2.0, None})}))
 
+    def test_train(self):
+        self.assertEqual(self.made("train")["ratios"], {"one process / sp 2": (0.9, {0.9})})
+
     def test_all_are_tested(self):
         self.assertEqual({"test_" + name for name in table.FIGURES} - set(dir(self)), set())
 
 
 STANDIN = """#!/bin/sh
 case "$*" in
+  *train*--ranks\ 3*) echo "no such thing" >&2; exit 2 ;;
+  *train*) echo '{"version": "0.1.0", "steps": [{"step_us": 9.0}, {"step_us": 2.0}, {"step_us": 3.0}]}' ;;
   *list*) echo "packed  q, k and v together" ;;
   *) echo '{"version": "0.1.0", "samples": [{"outcome": "waived", "rule": "tainted", "why": "not quiet", "times_us": [1.0],
        "key": {"exchange": "packed"}, "versions": {"sptune": "abc"}}]}'; exit 3 ;;
@@ -403,6 +416,14 @@ class Ours(unittest.TestCase):
         self.assertEqual((figure.of_key(row, "exchange"), row["times_us"]), ("packed", [1.0]))
         self.assertTrue(sptune.took_disturbed)
         self.assertEqual(sptune.version, "abc")
+        sptune.close()
+
+    def test_steps_without_the_first(self):
+        sptune = ours.Sptune(self.program)
+        self.assertEqual(sptune.steps(2, ranks=2, dp_shard=1), [2.0, 3.0])
+        self.assertEqual(sptune.train_command(dp_shard=1), ["sptune", "train", "--dp-shard", "1"])
+        with self.assertRaisesRegex(ours.Unmeasured, "exit 2: no such thing"):
+            sptune.steps(2, ranks=3)
         sptune.close()
 
     def test_what_it_has(self):
