@@ -122,7 +122,7 @@ static void expect_ranges(const char *command, const struct seen *seen, int n)
     snprintf(name, sizeof name, "record%d", commands++); /* what a failed test leaves is not taken for another's */
     run_env("NVTX_INJECTION64_PATH", NVTX_RECORDER);
     run_env("NVTX_RECORD", temp_path(&run_temp, name));
-    run_do(&run, "%s --ranks 2 --samples 10 --progress none", command);
+    run_do(&run, "%s --ranks 2 --progress none", command);
     run_env("NVTX_INJECTION64_PATH", NULL);
     run_expect(&run, 0);
     run_free(&run);
@@ -139,6 +139,8 @@ static void expect_ranges(const char *command, const struct seen *seen, int n)
     }
     globfree(&files);
 }
+
+#define BENCH(words) "bench " words " --samples 10"
 
 static void test_layer(void **state)
 {
@@ -161,11 +163,11 @@ static void test_layer(void **state)
         {"unpack", NULL, "exchange out"},
     };
     expect_ranges(
-        "bench layer --direction fwd,bwd --chunks 2 --exchange packed --heads 4 --kv-heads 4 --head-dim 32 --seq 64",
+        BENCH("layer --direction fwd,bwd --chunks 2 --exchange packed --heads 4 --kv-heads 4 --head-dim 32 --seq 64"),
         seen, CHECK_COUNT(seen));
     static const struct seen direct[] = {{"transfer", NULL, "exchange in"}, {"transfer", NULL, "exchange out"}};
-    expect_ranges("bench layer --direction fwd --exchange direct --heads 4 --kv-heads 4 --head-dim 32 --seq 64", direct,
-                  CHECK_COUNT(direct));
+    expect_ranges(BENCH("layer --direction fwd --exchange direct --heads 4 --kv-heads 4 --head-dim 32 --seq 64"),
+                  direct, CHECK_COUNT(direct));
 }
 
 static void test_collectives(void **state)
@@ -176,7 +178,7 @@ static void test_collectives(void **state)
         {"reduce-scatter", NULL, "timed sample"}, {"all-reduce", NULL, "timed sample"},
         {"send-recv", NULL, "timed sample"},
     };
-    expect_ranges("bench collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k", seen,
+    expect_ranges(BENCH("collective --op alltoall,allgather,reduce_scatter,allreduce,sendrecv --bytes 4k"), seen,
                   CHECK_COUNT(seen));
 }
 
@@ -186,9 +188,32 @@ static void test_kernels(void **state)
     static const struct seen gemm[] = {{"gemm", NULL, "timed sample"}};
     static const struct seen attention[] = {{"attention forward", NULL, "timed sample"},
                                             {"attention backward", NULL, "timed sample"}};
-    expect_ranges("bench gemm --m 16 --n 16 --k 16", gemm, CHECK_COUNT(gemm));
-    expect_ranges("bench attention --direction fwd,bwd --heads 4 --kv-heads 2 --head-dim 32 --seq 64", attention,
+    expect_ranges(BENCH("gemm --m 16 --n 16 --k 16"), gemm, CHECK_COUNT(gemm));
+    expect_ranges(BENCH("attention --direction fwd,bwd --heads 4 --kv-heads 2 --head-dim 32 --seq 64"), attention,
                   CHECK_COUNT(attention));
+}
+
+/* Of the toy's 4 layers: units 1 to 4 of parameters. */
+static void test_train(void **state)
+{
+    (void)state;
+    static const struct seen sharded[] = {
+        {"layer forward", "0", NULL},
+        {"layer forward", "3", NULL},
+        {"exchange in", NULL, "layer forward"},
+        {"attention forward", NULL, "layer forward"},
+        {"exchange out", NULL, "layer forward"},
+        {"gather weights", "4", "layer forward"},
+        {"head", NULL, NULL},
+        {"layer backward", "3", NULL},
+        {"attention backward", NULL, "layer backward"},
+        {"reduce gradients", "4", "layer backward"},
+        {"sum gradients", NULL, NULL},
+        {"optimizer", NULL, NULL},
+    };
+    expect_ranges("train --seq 64 --micro-batch 2 --steps 1", sharded, CHECK_COUNT(sharded));
+    static const struct seen spread[] = {{"all-reduce", NULL, "sum gradients"}, {"optimizer", NULL, NULL}};
+    expect_ranges("train --seq 64 --micro-batch 2 --steps 1 --zero 0", spread, CHECK_COUNT(spread));
 }
 
 /* A path that holds no profiler is said by nobody and changes nothing. */
@@ -208,10 +233,8 @@ static void test_no_such_profiler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layer),
-        cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_no_such_profiler),
+        cmocka_unit_test(test_layer), cmocka_unit_test(test_collectives),      cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_train), cmocka_unit_test(test_no_such_profiler),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

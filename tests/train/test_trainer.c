@@ -82,12 +82,11 @@ static void method_set(struct plan *plan, enum plan_method method)
         split_gather(plan);
 }
 
-/* With one rank all are one; with two, ulysses+ring is ring; a ring has no windows. With tp split_gather has nothing to cut, and ulysses
- * may have too few heads. */
+/* With one rank all are one; a ring has no windows. With tp split_gather has nothing to cut, and ulysses may have too few heads. */
 static bool method_differs(const struct trainer_options *o)
 {
     bool ring = o->plan.method == PLAN_METHOD_RING || o->plan.method == PLAN_METHOD_ULYSSES_RING;
-    int least = o->plan.method == PLAN_METHOD_ULYSSES ? 1 : o->plan.method == PLAN_METHOD_ULYSSES_RING ? 3 : 2;
+    int least = o->plan.method == PLAN_METHOD_ULYSSES ? 1 : 2;
     if (o->plan.tp > 1 &&
         (o->plan.method == PLAN_METHOD_SPLIT_GATHER || plan_head_ranks(&o->plan) * o->plan.tp > o->model.heads))
         return false;
@@ -158,6 +157,39 @@ static void every_split_has_the_gradients_of_the_whole(void **state)
     ranks_pass(8, rank_verify, &matrix);
 }
 
+/* What is wrong on one rank of two is seen, whatever the type: an angle of its tokens, or how much they count. */
+static int rank_wrong(const struct launch *launch, void *arg)
+{
+    static const enum dtype dtypes[] = {DTYPE_FP32, DTYPE_BF16};
+    struct side side;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int way = 0; way < 4; way++) {
+        struct trainer *trainer = NULL;
+        struct trainer_verdict verdict;
+        bool angle = way < 2;
+        struct trainer_options o = options_of(llama, angle ? 2 : 1, angle ? 1 : 2, 1, 3, true);
+        o.dtype = dtypes[way % 2];
+        if (launch->rank == 1 && angle)
+            o.model.rope.theta *= 0.5;
+        if (launch->rank == 1 && !angle)
+            o.norm = LOSS_GROUP;
+        RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
+        RANK_TRY(trainer_verify(trainer, &verdict));
+        trainer_destroy(trainer);
+        RANK_CHECK(verdict.worst > verdict.allowed);
+        RANK_CHECK(angle || verdict.loss_error > verdict.loss_allowed);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void a_rank_that_computes_something_else_is_seen(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_wrong, NULL);
+}
+
 static void other_decoders(void **state)
 {
     (void)state;
@@ -186,9 +218,10 @@ static int steps_run(struct side *side, struct comm *world, const struct trainer
 static int rank_steps(const struct launch *launch, void *arg)
 {
     static const struct {
-        int sp, tp;
+        int sp, tp, replicate;
         bool cut; /* by split_gather */
-    } ways[] = {{1, 1, false}, {2, 1, false}, {4, 1, false}, {2, 1, true}, {4, 1, true}, {1, 2, false}, {2, 2, false}};
+    } ways[] = {{1, 1, 1, false}, {2, 1, 1, false}, {4, 1, 1, false}, {2, 1, 1, true}, {4, 1, 1, true},
+                {1, 2, 1, false}, {2, 2, 1, false}, {1, 1, 4, false}, {2, 1, 2, false}};
     struct side side;
     struct comm *alone = NULL;
     double loss, norm, whole_loss, whole_norm;
@@ -201,7 +234,7 @@ static int rank_steps(const struct launch *launch, void *arg)
     for (int zero = 0; zero <= 3 && !failed; zero++)
         for (int way = 0; way < CHECK_COUNT(ways) && !failed; way++) {
             int ranks = ways[way].sp * ways[way].tp;
-            o = options_of(llama, ways[way].sp, 4 / ranks, 1, zero, false);
+            o = options_of(llama, ways[way].sp, 4 / ranks / ways[way].replicate, ways[way].replicate, zero, false);
             o.plan.tp = ways[way].tp;
             o.plan.accumulate = ranks;
             if (ways[way].cut)
@@ -362,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rate_warms_up_and_falls),
         cmocka_unit_test(every_split_has_the_gradients_of_the_whole),
+        cmocka_unit_test(a_rank_that_computes_something_else_is_seen),
         cmocka_unit_test(other_decoders),
         cmocka_unit_test(every_split_takes_the_same_steps),
         cmocka_unit_test(every_split_reads_and_writes_the_same_checkpoint),
