@@ -46,7 +46,7 @@ const struct opt train_options[] = {
     {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]; 0 with --sample"},
     {"epochs", 0, OPT_VALUE, "N", "times through the data at most [1000]"},
     {"lr", 0, OPT_VALUE, "RATE", "after warm-up, then a cosine to a tenth of it [3e-3; of a model 3e-4]"},
-    {"warmup", 0, OPT_VALUE, "N", "steps [a tenth]"},
+    {"warmup", 0, OPT_VALUE, "N", "steps [a tenth of them]"},
     {"clip", 0, OPT_VALUE, "NORM", "of the gradient; 0: none [1]"},
     {"decay", 0, OPT_VALUE, "RATE", "of matrices, per step times the rate [0.1]"},
     {"eval-every", 0, OPT_VALUE, "N", "loss on rows that are not trained on, each N steps [never]"},
@@ -68,7 +68,7 @@ const struct opt train_options[] = {
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
     {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
-    {"jsonl", 0, OPT_FLAG, NULL, "one JSON row per step, as it ends"},
+    {"jsonl", 0, OPT_FLAG, NULL, "one JSON row per step, as it ends, and one of the run"},
     {0},
 };
 
@@ -128,6 +128,19 @@ static enum status read_data(const struct cli *cli, struct trainer_options *o)
     return separator != NULL ? data_separator_parse(separator, "--separator", o->form, &o->separator) : STATUS_OK;
 }
 
+static enum status check_verify(const struct opt_set *opts)
+{
+    static const char *const trains[] = {"sample", "plot", "eval-every"};
+    if (opt_given(opts, "save"))
+        return HINT(FAIL(STATUS_USAGE, "--verify trains and saves nothing"),
+                    "without --save; --from DIR/step-N takes the weights of a checkpoint");
+    for (size_t i = 0; i < sizeof trains / sizeof *trains; i++)
+        if (opt_given(opts, trains[i]))
+            return HINT(FAIL(STATUS_USAGE, "--verify trains nothing that --%s could be of", trains[i]),
+                        "one of the two");
+    return STATUS_OK;
+}
+
 /* What the loop needs; sizes come later. */
 static enum status read_schedule(const struct cli *cli, bool toy, struct run_options *out)
 {
@@ -141,7 +154,7 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
         return HINT(FAIL(STATUS_USAGE, "--steps 0 trains nothing"), "1 or more, or --sample N as well");
     TRY(opt_count(opts, "epochs", 1, 1000000, 1000, &o->epochs));
     TRY(real(cli, "lr", toy ? 3e-3 : 3e-4, &o->lr));
-    TRY(opt_count(opts, "warmup", 0, INT64_C(1) << 40, o->steps / 10, &o->warmup));
+    TRY(opt_count(opts, "warmup", 0, INT64_C(1) << 40, -1, &o->warmup));
     TRY(real(cli, "clip", 1, &o->clip));
     TRY(real(cli, "decay", 0.1, &o->decay));
     TRY(opt_count(opts, "eval-every", 1, INT64_C(1) << 40, 0, &out->eval_every));
@@ -152,9 +165,8 @@ static enum status read_schedule(const struct cli *cli, bool toy, struct run_opt
     TRY(path_of(cli, "save", o->save));
     TRY(path_of(cli, "from", o->from));
     o->resume = opt_given(opts, "resume");
-    if (opt_given(opts, "verify") && o->save[0] != '\0')
-        return HINT(FAIL(STATUS_USAGE, "--verify trains and saves nothing"),
-                    "without --save; --from DIR/step-N takes the weights of a checkpoint");
+    if (opt_given(opts, "verify"))
+        TRY(check_verify(opts));
     if (opt_value(opts, "loss-norm") != NULL)
         TRY(loss_norm_parse(opt_value(opts, "loss-norm"), "--loss-norm", &o->norm));
     out->eval_steps = 4;
@@ -188,6 +200,9 @@ static enum status read_plan(const struct cli *cli, bool toy, const struct train
     plan->method = (enum plan_method)picked;
     if (opt_given(opts, "method") && plan->method != PLAN_METHOD_ULYSSES)
         plan->chunks = 1; /* of the file's plan: the others take no more */
+    if (opt_given(opts, "ring") && plan->method != PLAN_METHOD_ULYSSES_RING)
+        return HINT(FAIL(STATUS_USAGE, "--ring with method %s", plan_method_name(plan->method)),
+                    "it is of ulysses+ring; in method ring all of --sp are one");
     int fallback = plan->method != PLAN_METHOD_ULYSSES_RING ? 1 : plan->ring > 1 ? plan->ring : 2;
     TRY(opt_count(opts, "ring", 1, 1 << 16, fallback, &ring));
     plan->ring = (int)ring;

@@ -104,8 +104,7 @@ static enum status print_step(const struct trainer_report *r, const double *eval
     return say(&out, cli_stream);
 }
 
-/* Takes the reference. */
-static enum status print_row(json_t *row)
+enum status train_screen_row(json_t *row)
 {
     char *line = row != NULL ? json_dumps(row, JSON_COMPACT) : NULL;
     struct text out = {0};
@@ -146,7 +145,7 @@ static enum status step(void *arg, const struct trainer_report *r, const double 
     if (screen->cli->json)
         json_array_append_new(screen->rows, step_json(r, eval));
     else if (screen->cli->jsonl)
-        TRY(print_row(step_json(r, eval)));
+        TRY(train_screen_row(step_json(r, eval)));
     else if (shown(screen, r->step) || eval != NULL)
         TRY(print_step(r, eval));
     text_print(label, sizeof label, "loss %.4f", r->loss);
@@ -216,7 +215,7 @@ static enum status sample(void *arg, const int32_t *tokens, int64_t prompt, int6
         return screen->sample != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for a sample");
     }
     if (screen->cli->jsonl)
-        return print_row(json_pack("{s:o}", "sample", sample_json(o, tokens, prompt, n)));
+        return train_screen_row(json_pack("{s:o}", "sample", sample_json(o, tokens, prompt, n)));
     text_add(&out, "given, the first %lld tokens of the data:\n", (long long)prompt);
     add(&out, tokens, prompt);
     text_add(&out, "\ndrawn, %lld tokens at temperature %g:\n", (long long)n, o->temperature);
@@ -245,16 +244,43 @@ static void add_rate(struct text *out, const struct train_screen *screen)
                                                       : "of attention the pairs that the mask allows");
 }
 
+enum { TERMS_MAX = 5 };
+
+/* The largest of what is there at the peak. */
+static void add_terms(struct text *out, const struct work_memory *m)
+{
+    char buf[UNITS_BUF];
+    bool said[WORK_TERMS] = {false};
+    for (int k = 0; k < TERMS_MAX; k++) {
+        int largest = -1;
+        for (int i = 0; i < m->n; i++)
+            if (!said[i] && m->term[i].live_at_peak && !m->term[i].host && m->term[i].bytes > 0 &&
+                (largest < 0 || m->term[i].bytes > m->term[largest].bytes))
+                largest = i;
+        if (largest < 0)
+            return;
+        said[largest] = true;
+        text_add(out, "%s%s %s", k == 0 ? "" : ", ", m->term[largest].name,
+                 units_format_bytes((double)m->term[largest].bytes, buf));
+    }
+}
+
 /* Measured beside what `tune` would have said. */
 static void add_memory(struct text *out, const struct train_screen *screen, const struct run_result *result)
 {
     char buf[UNITS_BUF];
+    const struct work_memory *m = &result->predicted;
     text_add(out, "memory       %s %s at most", units_format_bytes((double)result->peak_bytes, buf),
              screen->dev == DEV_CPU ? "resident in a process" : "in use on a GPU after the steps");
-    if (result->predicted_bytes > 0)
-        text_add(out, ", predicted %s", units_format_bytes((double)result->predicted_bytes, buf));
-    if (result->predicted_host_bytes > 0)
-        text_add(out, " and of the host %s", units_format_bytes((double)result->predicted_host_bytes, buf));
+    if (m->n > 0)
+        text_add(out, ", predicted %s", units_format_bytes((double)m->peak_bytes, buf));
+    if (m->host_bytes > 0)
+        text_add(out, " and of the host %s", units_format_bytes((double)m->host_bytes, buf));
+    if (m->n > 0) {
+        text_add(out, "\n             (");
+        add_terms(out, m);
+        text_add(out, ")");
+    }
     text_add(out, "\n");
 }
 

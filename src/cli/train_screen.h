@@ -26,6 +26,8 @@ struct train_screen {
 enum status train_screen_open(struct train_screen *screen, struct run_sink *out);
 void train_screen_close(struct train_screen *screen);
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result);
+/* --jsonl: one line. Takes the reference. */
+enum status train_screen_row(json_t *row);
 /* FLOPs that the model asks of a step of all ranks: 3 times the forward pass (docs/training.md). */
 double train_screen_flops(const struct run_options *options, int ranks, int64_t tokens);
 /* Per second and rank; mfu, the share of peak_flops, else of fma_flops, < 0: neither is known. */

@@ -18,18 +18,26 @@ struct asked {
     double peak_flops;
 };
 
-/* Of a run that trained: its rows, rates per second and rank, what the model drew. */
-static void add_run(json_t *document, const struct train_screen *screen, const struct run_result *result)
+static json_t *terms_json(const struct work_memory *memory)
+{
+    json_t *terms = json_array();
+    for (int i = 0; i < memory->n; i++) {
+        const struct work_term *t = &memory->term[i];
+        json_array_append_new(terms, json_pack("{s:s s:I s:b s:b}", "name", t->name, "bytes", (json_int_t)t->bytes,
+                                               "host", t->host, "live_at_peak", t->live_at_peak));
+    }
+    return terms;
+}
+
+/* Of a run that trained: rates per second and rank. */
+static void add_rates(json_t *document, const struct train_screen *screen, const struct run_result *result)
 {
     double flops, mfu;
     train_screen_rate(screen, &flops, &mfu);
-    json_object_set(document, "steps", screen->rows);
     json_object_set_new(document, "tflops", json_real(flops * 1e-12));
     json_object_set_new(document, "mfu", mfu < 0 ? json_null() : json_real(mfu));
     if (screen->options->trainer.timed)
         json_object_set_new(document, "exposed_us", json_real(result->last.exposed_us));
-    if (screen->sample != NULL)
-        json_object_set(document, "sample", screen->sample);
 }
 
 /* What a step reads. */
@@ -52,15 +60,12 @@ static void add_data(json_t *document, const struct train_screen *screen, const 
         json_integer(o->plan.micro_batch * o->plan.accumulate * (screen->ranks / plan_sequence_ranks(&o->plan))));
 }
 
-static json_t *to_json(const struct train_screen *screen, const struct run_options *options,
+/* What is known in the end: of all of --json but its rows, and the last row of --jsonl. */
+static void add_result(json_t *document, const struct train_screen *screen, const struct run_options *options,
                        const struct run_result *result)
 {
     const struct trainer_options *o = &options->trainer;
-    struct json_envelope envelope = cli_envelope(screen->cli);
-    json_t *document = json_document("train", &envelope);
     char plan[PLAN_TEXT];
-    if (document == NULL)
-        return NULL;
     json_object_set_new(document, "model", json_string(o->model.name));
     json_object_set_new(document, "params", json_integer(o->model.params));
     json_object_set_new(document, "plan", json_string(plan_text(&o->plan, plan)));
@@ -68,9 +73,10 @@ static json_t *to_json(const struct train_screen *screen, const struct run_optio
     json_object_set_new(document, "memory_bytes", json_integer(result->bytes));
     json_object_set_new(document, "host_memory_bytes", json_integer(result->host_bytes));
     json_object_set_new(document, "peak_bytes", json_integer(result->peak_bytes));
-    if (result->predicted_bytes > 0) {
-        json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted_bytes));
-        json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted_host_bytes));
+    if (result->predicted.n > 0) {
+        json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted.peak_bytes));
+        json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted.host_bytes));
+        json_object_set_new(document, "predicted_terms", terms_json(&result->predicted));
     }
     if (options->verify)
         json_object_set_new(document, "verify",
@@ -80,8 +86,30 @@ static json_t *to_json(const struct train_screen *screen, const struct run_optio
                                       result->verdict.worst, "tensors", result->verdict.tensors, "grad_error_allowed",
                                       result->verdict.allowed));
     else
-        add_run(document, screen, result);
+        add_rates(document, screen, result);
+}
+
+static json_t *to_json(const struct train_screen *screen, const struct run_options *options,
+                       const struct run_result *result)
+{
+    struct json_envelope envelope = cli_envelope(screen->cli);
+    json_t *document = json_document("train", &envelope);
+    if (document == NULL)
+        return NULL;
+    add_result(document, screen, options, result);
+    if (!options->verify)
+        json_object_set(document, "steps", screen->rows);
+    if (screen->sample != NULL)
+        json_object_set(document, "sample", screen->sample);
     return document;
+}
+
+static json_t *to_row(const struct train_screen *screen, const struct run_options *options,
+                      const struct run_result *result)
+{
+    json_t *run = json_object();
+    add_result(run, screen, options, result);
+    return json_pack("{s:o}", "run", run);
 }
 
 static enum status judge(const struct run_result *result)
@@ -117,9 +145,11 @@ static enum status report(struct train_screen *screen, const struct run_result *
     const struct run_options *options = screen->options;
     if (screen->cli->json)
         TRY(cli_print_json(screen->cli, to_json(screen, options, result)));
+    else if (screen->cli->jsonl)
+        TRY(train_screen_row(to_row(screen, options, result)));
     else if (options->verify)
         TRY(print_verdict(options, result));
-    else if (!screen->cli->jsonl)
+    else
         TRY(train_screen_end(screen, result));
     return options->verify ? judge(result) : interrupt_status();
 }

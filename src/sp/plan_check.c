@@ -141,10 +141,20 @@ struct verdict plan_check_tp(const struct problem *problem, const struct plan *p
     return no;
 }
 
+/* The largest below the plan's that divides sp, or all of sp. */
+static int ring_nearest(const struct plan *plan)
+{
+    int ring = plan->ring < plan->sp ? plan->ring : plan->sp;
+    while (ring > 1 && plan->sp % ring != 0)
+        ring--;
+    return ring > 1 ? ring : plan->sp;
+}
+
 struct verdict plan_check_sp(const struct problem *problem, const struct plan *plan)
 {
     if (plan->method == PLAN_METHOD_ULYSSES_RING && (plan->ring < 1 || plan->sp % plan->ring != 0))
-        return verdict_no(RULE_WORLD, "rings of %d ranks do not share sp %d", plan->ring, plan->sp);
+        return verdict_no(RULE_WORLD, "rings of %d ranks do not share sp %d; of %d they do", plan->ring, plan->sp,
+                          ring_nearest(plan));
     if (plan_ring(plan) > 1 && problem->world % plan->sp != 0)
         return verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
     struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world);

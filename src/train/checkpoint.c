@@ -9,6 +9,7 @@
 #include "train/tensors.h"
 #include "train/whole.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -166,22 +167,46 @@ static enum status write_all(const char *dir, int64_t step, struct gathering *g,
     return put_json(dir, "train.json", state_of(step, plan, seed));
 }
 
-static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
+#define UNFINISHED ".unfinished"
 
-/* What an earlier attempt left, or a checkpoint of the same step. */
+/* A directory of ours and the files in it, half a one that a killed run had no time to remove among them. */
 static void remove_all(const char *dir)
 {
     char path[PATH_MAX];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        text_print(path, sizeof path, "%s/%s", dir, files[i]);
-        unlink(path);
-    }
+    DIR *entries = opendir(dir);
+    for (struct dirent *e = entries != NULL ? readdir(entries) : NULL; e != NULL; e = readdir(entries))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            text_print(path, sizeof path, "%s/%s", dir, e->d_name))
+            unlink(path);
+    if (entries != NULL)
+        closedir(entries);
     rmdir(dir);
+}
+
+/* step-N and `end`: which step; -1: another name. */
+static int64_t step_of(const char *name, const char *end)
+{
+    char *after;
+    if (strncmp(name, "step-", 5) != 0 || !isdigit((unsigned char)name[5]))
+        return -1;
+    long long step = strtoll(name + 5, &after, 10);
+    return strcmp(after, end) == 0 ? step : -1;
+}
+
+/* What earlier runs were killed in, whichever steps those were. */
+static void remove_unfinished(const char *dir)
+{
+    char path[PATH_MAX];
+    DIR *entries = opendir(dir);
+    for (struct dirent *e = entries != NULL ? readdir(entries) : NULL; e != NULL; e = readdir(entries))
+        if (step_of(e->d_name, UNFINISHED) >= 0 && text_print(path, sizeof path, "%s/%s", dir, e->d_name))
+            remove_all(path);
+    if (entries != NULL)
+        closedir(entries);
 }
 
 static enum status publish(const char *unfinished, const char *dir)
 {
-    remove_all(dir);
     if (rename(unfinished, dir) != 0)
         return FAIL(STATUS_IO, "%s: cannot become %s: %s", unfinished, dir, strerror(errno));
     return STATUS_OK;
@@ -195,15 +220,17 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
     bool joins = comm_job_rank(groups->shard, 0) == comm_job_rank(groups->world, 0); /* rank 0's shard group */
     struct gathering g = {.layout = layout, .params = params, .queue = queue};
     char unfinished[PATH_MAX], whole[PATH_MAX];
-    text_print(unfinished, sizeof unfinished, "%s/step-%lld.unfinished", dir, (long long)step);
+    text_print(unfinished, sizeof unfinished, "%s/step-%lld" UNFINISHED, dir, (long long)step);
     text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
     int64_t was = groups_deadline(groups, GROUPS_PATIENCE_US); /* one rank writes, on whatever disk */
     enum status status = comm_agree(groups->world, whole_create(layout, params, groups, dev, writes, &g.whole),
                                     "make room for a checkpoint");
     if (status == STATUS_OK) {
         struct status_message kept = {0};
-        if (writes)
+        if (writes) {
+            remove_unfinished(dir);
             status = write_all(unfinished, step, &g, plan, seed);
+        }
         if (status != STATUS_OK)
             kept = *status_last();
         /* Those who write nothing gather the same; so does rank 0 what a failure kept it from. */
@@ -236,11 +263,8 @@ enum status checkpoint_last(const char *dir, char *out, size_t size, int64_t *st
     if (entries == NULL)
         return errno == ENOENT ? STATUS_OK : FAIL(STATUS_USAGE, "%s: %s", dir, strerror(errno));
     for (struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
-        char *end;
-        if (strncmp(entry->d_name, "step-", 5) != 0)
-            continue;
-        long long n = strtoll(entry->d_name + 5, &end, 10);
-        if (end == entry->d_name + 5 || *end != '\0' || n <= *step)
+        int64_t n = step_of(entry->d_name, "");
+        if (n <= *step)
             continue;
         *step = n;
         text_print(out, size, "%s/%s", dir, entry->d_name);

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "sp/target.h"
-#include "sp/work.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -61,9 +60,9 @@ static enum status sample(struct trainer *trainer, const struct run_options *o, 
                           const struct run_sink *sink)
 {
     int32_t *tokens;
-    int64_t prompt;
-    TRY(trainer_sample(trainer, o->sample, o->temperature, &prompt, &tokens));
-    enum status status = sink != NULL ? sink->sample(sink->arg, tokens, prompt, o->sample) : STATUS_OK;
+    int64_t prompt, drawn;
+    TRY(trainer_sample(trainer, o->sample, o->temperature, &prompt, &drawn, &tokens));
+    enum status status = sink != NULL ? sink->sample(sink->arg, tokens, prompt, drawn) : STATUS_OK;
     free(tokens);
     return comm_agree(world, status, "report a sample");
 }
@@ -85,7 +84,6 @@ static enum status peak(struct dev *dev, int64_t *out)
 static void predict(const struct trainer_options *o, int world, enum dev_kind dev, struct run_result *result)
 {
     struct problem problem;
-    struct work_memory memory;
     int64_t longest = 0;
     if (o->plan.tp > 1) /* no model has it */
         return;
@@ -94,16 +92,17 @@ static void predict(const struct trainer_options *o, int world, enum dev_kind de
     problem_from_model(&o->model, longest, world, &problem);
     problem.batch = o->plan.micro_batch;
     problem.dtype = o->dtype;
-    work_memory_on(&o->model, &problem, &o->plan, target_find("sptune"), dev, &memory);
-    result->predicted_bytes = memory.peak_bytes;
-    result->predicted_host_bytes = memory.host_bytes;
+    work_memory_on(&o->model, &problem, &o->plan, target_find("sptune"), dev, &result->predicted);
 }
 
 static enum status step_all(struct trainer *trainer, const struct run_options *o, struct comm *world,
                             const struct run_sink *sink, struct run_result *result)
 {
-    int64_t steps = o->trains ? trainer_steps(trainer) : 0;
+    int64_t steps = o->trains ? trainer_steps(trainer) : 0, saved = -1;
     TRY(check_eval(trainer, o));
+    if (steps > 0 && steps < o->trainer.steps)
+        log_info("the data end after %lld steps (--epochs %lld), of %lld that were asked for", (long long)steps,
+                 (long long)o->trainer.epochs, (long long)o->trainer.steps);
     if (steps > 0 && trainer_first(trainer) >= steps)
         log_info("--resume: %lld steps are done, of %lld that were asked for; no step is left",
                  (long long)trainer_first(trainer), (long long)steps);
@@ -121,10 +120,12 @@ static enum status step_all(struct trainer *trainer, const struct run_options *o
         enum status status =
             sink != NULL ? sink->step(sink->arg, &result->last, evaluates(o, step) ? &eval : NULL) : STATUS_OK;
         TRY(comm_agree(world, status, "report a step"));
-        if (o->save_every > 0 && (step + 1) % o->save_every == 0 && step + 1 < steps)
+        if (o->save_every > 0 && (step + 1) % o->save_every == 0 && step + 1 < steps) {
             TRY(trainer_save(trainer, step + 1));
+            saved = step;
+        }
     }
-    if (saves(o) && result->steps > 0)
+    if (saves(o) && result->steps > 0 && saved != result->last.step)
         TRY(trainer_save(trainer, result->last.step + 1));
     result->bytes = trainer_bytes(trainer); /* of steps: a sample has fewer tokens */
     return o->sample > 0 && !stop ? sample(trainer, o, world, sink) : STATUS_OK;

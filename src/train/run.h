@@ -5,6 +5,7 @@
 #ifndef SPTUNE_TRAIN_RUN_H
 #define SPTUNE_TRAIN_RUN_H
 
+#include "sp/work.h"
 #include "train/trainer.h"
 
 struct run_options {
@@ -36,7 +37,7 @@ struct run_result {
     int64_t data_tokens;       /* of the file */
     int64_t bytes, host_bytes; /* of parameters, states and activations, the largest of any rank: trainer_bytes */
     int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after the steps; on CPUs resident at most, host memory included */
-    int64_t predicted_bytes, predicted_host_bytes; /* by sp/work.h, of the longest rows; 0: it does not model the plan, or nothing */
+    struct work_memory predicted; /* of the longest rows; n 0: no model has the plan */
 };
 
 enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,

@@ -228,9 +228,10 @@ int64_t trainer_host_bytes(const struct trainer *t)
 double trainer_lr(const struct trainer_options *o, int64_t steps, int64_t step)
 {
     const double pi = 3.14159265358979323846;
-    if (step < o->warmup)
-        return o->lr * (double)(step + 1) / (double)o->warmup;
-    double share = steps > o->warmup ? (double)(step - o->warmup) / (double)(steps - o->warmup) : 0;
+    int64_t warmup = o->warmup < 0 ? steps / 10 : o->warmup;
+    if (step < warmup)
+        return o->lr * (double)(step + 1) / (double)warmup;
+    double share = steps > warmup ? (double)(step - warmup) / (double)(steps - warmup) : 0;
     return o->min_lr + 0.5 * (o->lr - o->min_lr) * (1 + cos(pi * share));
 }
 

@@ -32,7 +32,7 @@ struct trainer_options {
     int64_t steps; /* 0: what the data give */
     int64_t epochs;
     double lr, min_lr; /* cosine from the one to the other after a linear warm-up */
-    int64_t warmup;    /* steps */
+    int64_t warmup;    /* steps; < 0: a tenth of those there are */
     double clip;       /* of the global norm; 0: none */
     double beta1, beta2, eps, decay;
     enum loss_norm norm;
@@ -71,9 +71,10 @@ enum status trainer_evaluate(struct trainer *trainer, int64_t step, double *loss
 int64_t trainer_bytes(const struct trainer *trainer);
 int64_t trainer_host_bytes(const struct trainer *trainer);
 
-/* n tokens that the model goes on with after the first *prompt tokens of the data, drawn at `temperature` (0: the likeliest) by the seed.
- * *out: [*prompt + n], owned by the caller, the same on every rank. */
-enum status trainer_sample(struct trainer *trainer, int64_t n, double temperature, int64_t *prompt, int32_t **out);
+/* n tokens that the model goes on with after the first *prompt tokens of the data, drawn at `temperature` (0: the likeliest) by the seed;
+ * *drawn are fewer where rank 0 is interrupted. *out: [*prompt + n], owned by the caller, the same on every rank. */
+enum status trainer_sample(struct trainer *trainer, int64_t n, double temperature, int64_t *prompt, int64_t *drawn,
+                           int32_t **out);
 
 /* How far the run under its plan is from the same rows on one rank: of the loss, and of each tensor's gradient |g - whole| / |whole|
  * (of one below a millionth of the norm of all gradients: within 1.2e-7 of that), where the type is narrower than fp32 against the whole run in

@@ -3,6 +3,7 @@
  * Nothing is cached: it shows what was learnt, it does not serve. The rows of every group are the same, one row of a window, so that all
  * ranks join the collectives of a forward pass; the rank of the first group that has the last token draws, and tells the others.
  */
+#include "base/interrupt.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/nn.h"
@@ -24,6 +25,7 @@ struct sampling {
     float *logits;                     /* [vocab] */
     struct rng rng;
     double temperature;
+    bool stopped; /* rank 0 was interrupted */
 };
 
 /* The row of a rank's tokens: those that end at `end`, then zeros, which no earlier token sees. Where the last of them is; -1: elsewhere. */
@@ -71,17 +73,20 @@ static enum status next(struct sampling *s, int64_t end)
     int64_t row = fill(s, end), vocab = t->options.model.vocab;
     struct decoder_batch batch = {s->ids, s->labels, s->positions};
     struct problem problem;
-    double loss, token = 0;
+    double loss, told[] = {0, 0}; /* the token; to stop */
     bool mine = row >= 0;
     trainer_problem(&t->options, &(struct data_batch){.rows = 1, .seq = s->window}, comm_size(t->world), &problem);
     TRY(decoder_run(t->decoder, &problem, &batch, 0, false, t->queue, &loss));
     TRY(decoder_logits(t->decoder, mine ? row : -1, t->queue, s->logits));
     if (mine && comm_rank(t->world) < plan_sequence_ranks(&t->options.plan))
-        token = draw(s, vocab);
+        told[0] = draw(s, vocab);
     else
         (void)rng_uniform(&s->rng);
-    TRY(groups_sum(&t->groups, &token, 1, t->queue));
-    s->tokens[end] = (int32_t)token;
+    if (comm_rank(t->world) == 0)
+        told[1] = interrupt_pending() != 0;
+    TRY(groups_sum(&t->groups, told, 2, t->queue));
+    s->tokens[end] = (int32_t)told[0];
+    s->stopped = told[1] > 0;
     return STATUS_OK;
 }
 
@@ -96,10 +101,11 @@ static enum status prepare(struct sampling *s, int64_t prompt, int64_t n)
     return data_head(s->trainer->data, prompt, s->tokens);
 }
 
-enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int64_t *prompt, int32_t **out)
+enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int64_t *prompt, int64_t *drawn,
+                           int32_t **out)
 {
     const struct trainer_options *o = &t->options;
-    int64_t longest = 0;
+    int64_t longest = 0, done = 0;
     for (int i = 0; i < o->n_seqs; i++)
         longest = o->seqs[i] > longest ? o->seqs[i] : longest;
     struct sampling s = {.trainer = t, .temperature = temperature};
@@ -110,8 +116,8 @@ enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int
     given = given < 1 ? 1 : given;
     rng_seed(&s.rng, o->seed, STREAM);
     enum status status = comm_agree(t->world, prepare(&s, given, n), "prepare a sample");
-    for (int64_t i = 0; i < n && status == STATUS_OK; i++)
-        status = next(&s, given + i);
+    for (; done < n && status == STATUS_OK && !s.stopped; done++)
+        status = next(&s, given + done);
     free(s.ids);
     free(s.labels);
     free(s.positions);
@@ -121,6 +127,7 @@ enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int
         return status;
     }
     *prompt = given;
+    *drawn = done;
     *out = s.tokens;
     return STATUS_OK;
 }

@@ -16,6 +16,7 @@ static void test_screen(void **state)
     run_says(run.out, "3 of 3 steps");
     run_says(run.out, "GFLOP/s per rank");
     run_says(run.out, "multiply-adds");
+    run_says(run.out, "(context 61.0 MiB, states 3.13 MiB, ");
     run_says_not(run.out, "exposed exchange");
     run_says_not(run.out, "of the host");
     run_free(&run);
@@ -54,6 +55,13 @@ static void test_json(void **state)
     assert_int_equal(json_integer_value(json_array_get(seqs, 0)), 64);
     assert_int_equal(json_integer_value(json_object_get(document, "rows_per_step")), 2);
     assert_int_equal(json_array_size(rows), 3);
+    const json_t *terms = json_object_get(document, "predicted_terms");
+    json_int_t peak = 0;
+    for (size_t i = 0; i < json_array_size(terms); i++)
+        if (json_is_true(json_object_get(json_array_get(terms, i), "live_at_peak")))
+            peak += json_integer_value(json_object_get(json_array_get(terms, i), "bytes"));
+    assert_true(peak > 0);
+    assert_int_equal(peak, json_integer_value(json_object_get(document, "predicted_peak_bytes")));
     for (size_t i = 0; i < 3; i++) {
         json_t *row = json_array_get(rows, i);
         assert_int_equal(json_integer_value(json_object_get(row, "step")), i + 1);
@@ -95,6 +103,8 @@ static void test_jsonl(void **state)
         run_do(&run, TINY "--steps 3 --jsonl %s", runs[i].more);
         run_expect(&run, 0);
         assert_int_equal(losses_of(&run, runs[i].losses, 3), 1);
+        run_says(run.out, "\"peak_bytes\":");
+        run_says(run.out, "\"mfu\":");
         run_free(&run);
     }
     assert_memory_equal(once, again, sizeof once);
@@ -118,6 +128,47 @@ static void test_verify(void **state)
         json_decref(document);
         run_free(&run);
     }
+    struct run run;
+    run_do(&run, TINY "--verify --jsonl");
+    run_expect(&run, 0);
+    assert_int_equal(run_lines(run.out), 1);
+    run_says(run.out, "\"verify\":{\"loss\":");
+    run_free(&run);
+}
+
+/* The loss of the first step by either norm, which differ where rows differ in their labels, and of neither are gradients off. */
+static double verified_loss(const char *norm)
+{
+    struct run run;
+    run_do(&run, TINY "--verify --sp 1 --micro-batch 1 --accumulate 3 --separator '\n' --loss-norm %s --json", norm);
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train");
+    double loss = json_real_value(json_object_get(json_object_get(document, "verify"), "loss"));
+    json_decref(document);
+    run_free(&run);
+    return loss;
+}
+
+static void test_verify_norms(void **state)
+{
+    (void)state;
+    assert_true(fabs(verified_loss("tokens") - verified_loss("group")) > 1e-6);
+}
+
+/* Weights that make a softmax of one key alone: its gradients are what rounding leaves, and that is another in a ring. */
+static void test_verify_fails(void **state)
+{
+    (void)state;
+    struct run run;
+    plant();
+    spoil("seedling/step-1/model.safetensors", "sharp.safetensors", "model.layers.0.input_layernorm.weight", 0, -1,
+          3000);
+    run_do(&run, TINY "--verify --method ring --from sharp.safetensors");
+    run_expect(&run, 1);
+    run_says(run.err, "the sharded run is not the whole one: loss off by ");
+    run_says(run.err, "the gradient of model.layers.0.self_attn.");
+    run_says(run.out, "gradients of 38 tensors: largest relative error");
+    run_free(&run);
 }
 
 /* Of rows of one token the gradients of queries and keys are 0 but for rounding: no difference to speak of. */
@@ -262,6 +313,25 @@ static void test_plan_taken(void **state)
     run_free(&run);
 }
 
+/* Fewer steps than were asked for are said, and what goes by their number is of those there are: no warm-up in 7. */
+static void test_data_end(void **state)
+{
+    (void)state;
+    struct run run;
+    static char small[1000];
+    memset(small, 'a', sizeof small);
+    put("small.txt", small, sizeof small);
+    run_do(&run, TINY "--data small.txt --epochs 1 --json");
+    run_expect(&run, 0);
+    run_says(run.err, "the data end after 7 steps (--epochs 1), of 100 that were asked for");
+    json_t *document = run_json(&run, "train"), *rows = json_object_get(document, "steps");
+    assert_int_equal(json_array_size(rows), 7);
+    assert_true(json_real_value(json_object_get(json_array_get(rows, 0), "lr")) == 3e-3);
+    assert_true(json_real_value(json_object_get(json_array_get(rows, 6), "lr")) < 1e-3);
+    json_decref(document);
+    run_free(&run);
+}
+
 static void test_eval(void **state)
 {
     (void)state;
@@ -313,6 +383,10 @@ static void test_refused(void **state)
         {"train --resume", "--resume without --save"},
         {"train --every 2", "--every without --save"},
         {"train --verify --resume --save x", "--verify trains and saves nothing"},
+        {"train --verify --plot x.svg", "--verify trains nothing that --plot could be of"},
+        {"train --verify --sample 3", "--verify trains nothing that --sample could be of"},
+        {"train --method ring --ring 2", "--ring with method ring; it is of ulysses+ring"},
+        {"train --ranks 2 --sp 2 --method ulysses+ring --ring 3", "rings of 3 ranks do not share sp 2; of 2 they do"},
         {"train --lr fast", "--lr is 'fast'"},
         {"train --lr 1e30", "--lr is '1e30'; a number from 0 to 1e6"},
         {"train --save ''", "--save is empty"},
@@ -506,11 +580,12 @@ static void test_plot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),        cmocka_unit_test(test_json),      cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_peak),          cmocka_unit_test(test_verify),    cmocka_unit_test(test_verify_nothing),
-        cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),      cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_no_memory), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_learnt),        cmocka_unit_test(test_plot),      cmocka_unit_test(test_plan_taken),
+        cmocka_unit_test(test_screen),       cmocka_unit_test(test_json),         cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_peak),         cmocka_unit_test(test_verify),       cmocka_unit_test(test_verify_nothing),
+        cmocka_unit_test(test_verify_norms), cmocka_unit_test(test_verify_fails), cmocka_unit_test(test_verify_narrow),
+        cmocka_unit_test(test_plan),         cmocka_unit_test(test_eval),         cmocka_unit_test(test_data_end),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_learnt),       cmocka_unit_test(test_plot),         cmocka_unit_test(test_plan_taken),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 /* Three more steps after three are the last three of six, to the bit; under another split to rounding. */
 static void test_resume(void **state)
@@ -124,26 +125,47 @@ static void test_interrupt(void **state)
         run_kill(&run, run.pid, sigs[i]);
         run_end(&run);
         run_expect(&run, 128 + sigs[i]);
-        snprintf(dir, sizeof dir, "cut%d/step-%d", i, run_lines(run.out));
+        int steps = run_lines(run.out) - 1; /* the last row is of the run */
+        snprintf(dir, sizeof dir, "cut%d/step-%d", i, steps);
         if (!exists(dir))
-            fail_msg("%d steps were reported; there is no %s", run_lines(run.out), dir);
+            fail_msg("%d steps were reported; there is no %s", steps, dir);
         run_free(&run);
         run_nothing_left();
     }
 }
 
-/* Where a tensor lies in a safetensors file. */
-static char *tensor_in(char *bytes, const char *name, int64_t *out_size)
+/* Nor does a sample of thousands of tokens keep it up: what was drawn is said. */
+static void test_sample_interrupted(void **state)
 {
-    uint64_t header;
-    memcpy(&header, bytes, sizeof header);
-    json_t *entries = json_loadb(bytes + 8, (size_t)header, 0, NULL);
-    json_t *offsets = json_object_get(json_object_get(entries, name), "data_offsets");
-    int64_t from = json_integer_value(json_array_get(offsets, 0)), to = json_integer_value(json_array_get(offsets, 1));
-    assert_true(to > from);
-    json_decref(entries);
-    *out_size = to - from;
-    return bytes + 8 + header + from;
+    (void)state;
+    struct run run;
+    run_begin(&run, TINY "--steps 1 --sample 100000 --jsonl");
+    assert_true(run_wait(&run, 1, "\n", 1)); /* of the step; the sample comes after it */
+    run_kill(&run, run.pid, SIGINT);
+    run_end(&run);
+    run_expect(&run, 130);
+    run_says(run.out, "{\"sample\":");
+    assert_int_equal(run_lines(run.out), 3);
+    run_free(&run);
+    run_nothing_left();
+}
+
+/* What a killed run left of a checkpoint is neither part of the next one nor stays beside it. */
+static void test_left_behind(void **state)
+{
+    (void)state;
+    struct run run;
+    mkdir(temp_path(&run_temp, "again"), 0777);
+    mkdir(temp_path(&run_temp, "again/step-1.unfinished"), 0777);
+    mkdir(temp_path(&run_temp, "again/step-7.unfinished"), 0777);
+    put("again/step-1.unfinished/.sptune-0123456789ab.tmp", "half", 4);
+    put("again/step-7.unfinished/model.safetensors", "half", 4);
+    put("again/notes.unfinished", "", 0);
+    run_do(&run, TINY "--steps 1 --save again --resume -q");
+    run_expect(&run, 0);
+    run_free(&run);
+    assert_int_equal(temp_count(temp_path(&run_temp, "again/step-1")), 4);
+    assert_int_equal(temp_count(temp_path(&run_temp, "again")), 2); /* the other is nothing of ours */
 }
 
 static void test_bad_weights(void **state)
@@ -168,20 +190,6 @@ static void test_bad_weights(void **state)
     run_says(run.err, "model.layers.0.mlp.");
     run_says(run.err, "512");
     run_free(&run);
-    free(bytes);
-}
-
-/* A file like `source`, but for the elements of a tensor from byte `from` to byte `to` (-1: all), which are `value`. */
-static void spoil(const char *source, const char *name, const char *tensor, int64_t from, int64_t to, float value)
-{
-    size_t n;
-    int64_t size;
-    char *bytes = read_file(temp_path(&run_temp, source), &n);
-    char *at = tensor_in(bytes, tensor, &size);
-    to = to < 0 ? size : to;
-    for (int64_t i = from; i < to; i += (int64_t)sizeof value)
-        memcpy(at + i, &value, sizeof value);
-    put(name, bytes, n);
     free(bytes);
 }
 
@@ -263,6 +271,8 @@ int main(void)
         cmocka_unit_test(test_save_refused),
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_verify_interrupted),
+        cmocka_unit_test(test_sample_interrupted),
+        cmocka_unit_test(test_left_behind),
         cmocka_unit_test(test_bad_weights),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_full_disk),

@@ -19,12 +19,12 @@ static inline bool exists(const char *name)
     return access(temp_path(&run_temp, name), F_OK) == 0;
 }
 
-/* losses[n] of the rows that --jsonl printed; the step of the first. */
+/* losses[n] of the rows that --jsonl printed, behind which comes that of the run; the step of the first. */
 static inline int64_t losses_of(const struct run *run, double *losses, int n)
 {
     int64_t first = -1;
     const char *at = run->out;
-    assert_int_equal(run_lines(run->out), n);
+    assert_int_equal(run_lines(run->out), n + 1);
     for (int i = 0; i < n; i++, at = strchr(at, '\n') + 1) {
         json_t *row = json_loads(at, JSON_DISABLE_EOF_CHECK, NULL);
         assert_non_null(row);
@@ -34,6 +34,7 @@ static inline int64_t losses_of(const struct run *run, double *losses, int n)
         losses[i] = json_real_value(json_object_get(row, "loss"));
         json_decref(row);
     }
+    assert_int_equal(strncmp(at, "{\"run\":{", 8), 0);
     return first;
 }
 
@@ -51,10 +52,41 @@ static inline char *read_file(const char *path, size_t *n)
     return bytes;
 }
 
-/* A checkpoint of one step to begin from: seedling/step-1. */
+/* Where a tensor lies in a safetensors file. */
+static inline char *tensor_in(char *bytes, const char *name, int64_t *out_size)
+{
+    uint64_t header;
+    memcpy(&header, bytes, sizeof header);
+    json_t *entries = json_loadb(bytes + 8, (size_t)header, 0, NULL);
+    json_t *offsets = json_object_get(json_object_get(entries, name), "data_offsets");
+    int64_t from = json_integer_value(json_array_get(offsets, 0)), to = json_integer_value(json_array_get(offsets, 1));
+    assert_true(to > from);
+    json_decref(entries);
+    *out_size = to - from;
+    return bytes + 8 + header + from;
+}
+
+/* A file like `source`, but for the elements of a tensor from byte `from` to byte `to` (-1: all), which are `value`. */
+static inline void spoil(const char *source, const char *name, const char *tensor, int64_t from, int64_t to,
+                         float value)
+{
+    size_t n;
+    int64_t size;
+    char *bytes = read_file(temp_path(&run_temp, source), &n);
+    char *at = tensor_in(bytes, tensor, &size);
+    to = to < 0 ? size : to;
+    for (int64_t i = from; i < to; i += (int64_t)sizeof value)
+        memcpy(at + i, &value, sizeof value);
+    put(name, bytes, n);
+    free(bytes);
+}
+
+/* A checkpoint of one step to begin from, the first time: seedling/step-1. */
 static inline void plant(void)
 {
     struct run run;
+    if (exists("seedling/step-1"))
+        return;
     run_do(&run, TINY "--steps 1 --save seedling");
     run_expect(&run, 0);
     run_free(&run);

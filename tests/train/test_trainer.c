@@ -383,6 +383,10 @@ static void the_rate_warms_up_and_falls(void **state)
 {
     (void)state;
     struct trainer_options o = options_of(llama, 1, 1, 1, 0, false);
+    o.warmup = -1; /* 2 of 20 steps */
+    assert_true(fabs(trainer_lr(&o, 20, 0) - o.lr / 2) < 1e-12);
+    assert_true(fabs(trainer_lr(&o, 20, 2) - o.lr) < 1e-12);
+    assert_true(fabs(trainer_lr(&o, 9, 0) - o.lr) < 1e-12);
     o.warmup = 4;
     assert_true(fabs(trainer_lr(&o, 20, 0) - o.lr / 4) < 1e-12);
     assert_true(fabs(trainer_lr(&o, 20, 4) - o.lr) < 1e-12);
