@@ -370,6 +370,10 @@ static enum status trainable(const struct trainer_options *o)
     struct layout layout;
     TRY(layout_create(&o->model, o->dtype, &layout));
     layout_free(&layout);
+    if (o->model.dropout > 0)
+        log_warn("%s: its attention_dropout of %g is left out: there is none here, so that every split has the same "
+                 "gradients",
+                 o->model.name, o->model.dropout);
     return STATUS_OK;
 }
 

@@ -48,6 +48,7 @@ struct model {
     int64_t max_positions;
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
     double norm_eps;        /* of the RMS norms */
+    double dropout;         /* of attention's probabilities */
     struct model_rope rope;
     char unlike[96];        /* why its layers are not those of sp/block.h, "" when they are */
     int64_t params;           /* all */

@@ -58,11 +58,22 @@ static enum status read_rope(const struct reader *r)
     return STATUS_OK;
 }
 
+static enum status read_dropout(const struct reader *r)
+{
+    enum status s = json_double(r->object, "attention_dropout", "", 0, &r->model->dropout);
+    if (s == STATUS_OK && r->model->dropout >= 0 && r->model->dropout < 1)
+        return STATUS_OK;
+    if (s == STATUS_OK)
+        s = FAIL(STATUS_USAGE, "attention_dropout is %g", r->model->dropout);
+    return reader_where(r, "attention_dropout", HINT(s, "it must be a number from 0 to below 1"));
+}
+
 enum status reader_decoder(struct reader *r)
 {
     struct model *m = r->model;
     const json_t *act = reader_get(r, "hidden_act");
     TRY(number(r, r->object, "rms_norm_eps", 1e-6, &m->norm_eps));
+    TRY(read_dropout(r));
     if (!r->family->decoder)
         unlike(m, "its layers are not Llama's: a norm, attention, a norm, a gated MLP");
     if (m->experts > 0)

@@ -117,6 +117,7 @@ static json_t *config_of(const struct model *m)
     json_object_set_new(o, "rms_norm_eps", json_real(m->norm_eps));
     json_object_set_new(o, "tie_word_embeddings", json_boolean(m->tied));
     json_object_set_new(o, "hidden_act", json_string("silu"));
+    json_object_set_new(o, "attention_dropout", json_real(m->dropout));
     json_object_set_new(o, "rope_theta", json_real(m->rope.theta));
     if (m->rope.original > 0)
         json_object_set_new(o, "rope_scaling",

@@ -332,6 +332,25 @@ static void test_data_end(void **state)
     run_free(&run);
 }
 
+static void test_dropout(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":4,\"intermediate_size\":32,\"vocab_size\":256,\"attention_dropout\":0.25}";
+    struct run run;
+    put("dropout.json", config, sizeof config - 1);
+    run_do(&run, TINY "--model dropout.json --steps 1 --save dropped -q");
+    run_expect(&run, 0);
+    run_says(run.err, "its attention_dropout of 0.25 is left out");
+    run_free(&run);
+    size_t n;
+    char *kept = read_file(temp_path(&run_temp, "dropped/step-1/config.json"), &n);
+    kept[n - 1] = '\0';
+    run_says(kept, "\"attention_dropout\": 0.25");
+    free(kept);
+}
+
 static void test_eval(void **state)
 {
     (void)state;
@@ -580,12 +599,13 @@ static void test_plot(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_screen),       cmocka_unit_test(test_json),         cmocka_unit_test(test_jsonl),
-        cmocka_unit_test(test_peak),         cmocka_unit_test(test_verify),       cmocka_unit_test(test_verify_nothing),
-        cmocka_unit_test(test_verify_norms), cmocka_unit_test(test_verify_fails), cmocka_unit_test(test_verify_narrow),
-        cmocka_unit_test(test_plan),         cmocka_unit_test(test_eval),         cmocka_unit_test(test_data_end),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_learnt),       cmocka_unit_test(test_plot),         cmocka_unit_test(test_plan_taken),
+        cmocka_unit_test(test_screen),        cmocka_unit_test(test_json),    cmocka_unit_test(test_jsonl),
+        cmocka_unit_test(test_peak),          cmocka_unit_test(test_verify),  cmocka_unit_test(test_verify_nothing),
+        cmocka_unit_test(test_verify_norms),  cmocka_unit_test(test_dropout), cmocka_unit_test(test_verify_fails),
+        cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_plan),    cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_data_end),      cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_sample),        cmocka_unit_test(test_learnt),  cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_plan_taken),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }
