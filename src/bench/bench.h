@@ -136,7 +136,8 @@ enum status bench_measure(struct bench_session *session, const struct bench_case
 enum status bench_serve(struct bench_env *env, const void *data, size_t bytes);
 char *bench_versions(struct bench_env *env); /* JSON object text: sptune build, ucx, openblas, kernel release, allowed environment */
 
-/* Can the ranks of this job run an exchange, with `bytes` of buffers on each? As this rank sees it; not collective. */
-struct verdict bench_exchange_verdict(const struct bench_env *env, const char *name, int64_t bytes);
+/* Can the ranks of this job run `layers` exchanges beside each other, with `bytes` of buffers each on each? As this rank sees it; not
+ * collective. */
+struct verdict bench_exchange_verdict(const struct bench_env *env, const char *name, int64_t bytes, int layers);
 
 #endif

@@ -83,14 +83,14 @@ bool subject_host_driven(const struct bench_subject *subject, const struct bench
     return exchange != NULL && exchange->host_driven;
 }
 
-struct verdict bench_exchange_verdict(const struct bench_env *env, const char *name, int64_t bytes)
+struct verdict bench_exchange_verdict(const struct bench_env *env, const char *name, int64_t bytes, int layers)
 {
     const struct exchange *exchange = exchange_find(name);
     const struct exchange_shape shape = {.batch = 1, .dtype = DTYPE_FP32, .row_elems_max = 1};
     if (exchange == NULL)
         return verdict_no(RULE_EXCHANGE_CANNOT, "there is no exchange '%.31s'", name);
     struct verdict verdict = exchange->supports(&shape, env->world);
-    return verdict_ok(&verdict) && exchange->room != NULL ? exchange->room(env->world, bytes) : verdict;
+    return verdict_ok(&verdict) && exchange->room != NULL ? exchange->room(env->world, bytes, layers) : verdict;
 }
 
 struct verdict subject_check_heads(const struct bench_case *c, const struct bench_env *env)

@@ -5,10 +5,11 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "cli/train_screen.h"
-#include "comm/window.h"
 #include "kernels/attention.h"
 #include "sp/exchange.h"
 #include "sp/target.h"
+#include "sp/work.h"
+#include "train/decoder.h"
 #include "train/layout.h"
 
 #include <stdlib.h>
@@ -40,7 +41,7 @@ const struct opt train_options[] = {
     {"loss", 0, OPT_VALUE, "WORD", "plain, or tiled: a tile of logits at a time [tiled]"},
     {"mlp", 0, OPT_VALUE, "WORD", "plain, or tiled: as many rows at a time as the model is wide [plain]"},
     {"exchange", 0, OPT_VALUE, "NAME",
-     "`bench exchange --exchange list` names them [direct where it works, else packed; push]"},
+     "`bench exchange --exchange list` names them [direct where it works, else packed; on GPUs push, else nccl]"},
     {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn, where it can]"},
     {"dtype", 0, OPT_VALUE, "TYPE", "of weights and activations [fp32 on CPUs, bf16 on GPUs]"},
     {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]; 0 with --sample"},
@@ -325,6 +326,9 @@ static enum status kernel(const struct cli *cli, enum dev_kind device, struct tr
     return STATUS_OK;
 }
 
+/* The fastest one wherever ranks reach each other's memory, and what takes its place where they do not. */
+static const char *const usual_exchange[][2] = {[DEV_CPU] = {"direct", "packed"}, [DEV_CUDA] = {"push", "nccl"}};
+
 static enum status exchange(const struct cli *cli, enum dev_kind device, struct plan *plan)
 {
     const char *name = opt_value(&cli->opts, "exchange"), *names[NAMES];
@@ -340,7 +344,7 @@ static enum status exchange(const struct cli *cli, enum dev_kind device, struct 
     }
     const struct exchange *planned = opt_given(&cli->opts, "plan") ? exchange_find(plan->exchange) : NULL;
     if (name == NULL)
-        name = planned != NULL && planned->dev == device ? planned->name : device == DEV_CPU ? "packed" : "push";
+        name = planned != NULL && planned->dev == device ? planned->name : usual_exchange[device][0];
     for (int i = 0; exchanges[i] != NULL && n < NAMES; i++)
         if (exchanges[i]->dev == device)
             names[n++] = exchanges[i]->name;
@@ -408,16 +412,42 @@ enum status train_options_plan(struct cli *cli, const struct train_plan *planned
     return STATUS_OK;
 }
 
+/* What the exchange of a layer holds on a rank, of the longest rows; 0: nothing is exchanged. */
+static enum status layer_bytes(const struct trainer_options *o, int ranks, int64_t *out)
+{
+    struct problem problem;
+    struct plan plan = o->plan;
+    int64_t longest = 0;
+    for (int i = 0; i < o->n_seqs; i++)
+        longest = o->seqs[i] > longest ? o->seqs[i] : longest;
+    problem_from_model(&o->model, longest, ranks, &problem);
+    problem.batch = plan.micro_batch;
+    problem.dtype = o->dtype;
+    TRY(plan_cut(&problem, &plan));
+    *out = plan_head_ranks(&plan) > 1 ? work_exec_bytes(&problem, &plan) : 0;
+    return STATUS_OK;
+}
+
 enum status train_options_finish(struct ranks *ranks, struct run_options *options)
 {
-    struct plan *plan = &options->trainer.plan;
-    if (opt_given(&ranks->cli->opts, "exchange") || opt_given(&ranks->cli->opts, "plan") ||
-        strcmp(plan->exchange, "packed") != 0)
+    struct trainer_options *o = &options->trainer;
+    struct plan *plan = &o->plan;
+    const struct exchange *exchange = exchange_find(plan->exchange);
+    int64_t bytes = 0;
+    if (exchange == NULL) /* a method moves data in a way of its own */
         return STATUS_OK;
-    struct verdict verdict = window_verdict(ranks->env.world);
+    TRY(layer_bytes(o, comm_size(ranks->env.world), &bytes));
+    if (bytes == 0)
+        return STATUS_OK;
+    struct verdict verdict =
+        bench_exchange_verdict(&ranks->env, exchange->name, bytes, decoder_sets(plan, o->model.layers));
+    const char *instead = usual_exchange[exchange->dev][1];
     if (verdict_ok(&verdict))
-        text_print(plan->exchange, sizeof plan->exchange, "%s", "direct");
-    else
-        log_info("exchange packed: %s", verdict.why);
+        return STATUS_OK;
+    if (opt_given(&ranks->cli->opts, "exchange"))
+        return HINT(WHERE(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "--exchange %s", exchange->name),
+                    "leave it out, and %s takes its place", instead);
+    log_info("exchange %s: %s", instead, verdict.why);
+    text_print(plan->exchange, sizeof plan->exchange, "%s", instead);
     return STATUS_OK;
 }

@@ -56,8 +56,9 @@ struct exchange {
     bool host_driven;     /* run waits for its queue, also where others only enqueue: no graph and no gate can hold it */
     const char *about;    /* one line for lists */
     struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */
-    /* May be NULL: alloc needs room that a rank's memory does not tell of. Is there now, for `bytes` on each rank of the group? */
-    struct verdict (*room)(const struct comm *group, int64_t bytes);
+    /* May be NULL: alloc needs room that a rank's memory does not tell of. Is there now, for n exchanges with `bytes` each on each rank of
+     * the group? */
+    struct verdict (*room)(const struct comm *group, int64_t bytes, int n);
     enum status (*create)(const struct exchange_shape *shape, struct comm *group, void **state); /* collective */
     void (*destroy)(void *state);
     enum status (*alloc)(void *state, size_t bytes, const char *what, void **out); /* collective */

@@ -46,9 +46,9 @@ static struct verdict direct_supports(const struct exchange_shape *shape, const 
     return verdict_ok(&verdict) && group != NULL ? window_verdict(group) : verdict;
 }
 
-static struct verdict direct_room(const struct comm *group, int64_t bytes)
+static struct verdict direct_room(const struct comm *group, int64_t bytes, int n)
 {
-    return window_room(group, (size_t)bytes);
+    return window_room(group, direct_memory_room((size_t)bytes) * (size_t)n);
 }
 
 static void direct_destroy(void *state)

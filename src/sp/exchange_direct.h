@@ -22,6 +22,8 @@ struct direct_memory {
     int n;
 };
 
+/* What the windows of allocations of `bytes` in all, as a layer makes them (exec_layer.c), take together at most. */
+size_t direct_memory_room(size_t bytes);
 enum status direct_memory_alloc(struct direct_memory *memory, size_t bytes, const char *what, void **out);
 void direct_memory_free(struct direct_memory *memory, void *local); /* accepts NULL */
 void direct_memory_destroy(struct direct_memory *memory);

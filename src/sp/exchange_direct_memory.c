@@ -1,7 +1,7 @@
 /* sp/exchange_direct_memory.c -- buffers that peers can reach: an arena of windows.
  *
- * Each new window is at least as large as the smallest one below, twice the one before up to a limit, and as large as
- * what is asked for. What is freed is not handed out again; a window ends with the last buffer in it.
+ * What is asked for shares a window that is larger than the one before, from the smallest one below to the largest; what would take more
+ * than half of it has a window of its own size. What is freed is not handed out again; a window ends with the last buffer in it.
  */
 #include "sp/exchange_direct.h"
 
@@ -26,9 +26,17 @@ static enum status window_add(struct direct_memory *memory, size_t bytes, const 
     memory->windows = windows;
     TRY(comm_agree(memory->group, status, "keep track of a window"));
     struct direct_window add = {.used = 0};
-    TRY(window_create(memory->group, bytes > share ? bytes : share, what, &add.window));
+    TRY(window_create(memory->group, bytes > share / 2 ? bytes : share, what, &add.window));
     memory->windows[memory->n++] = add;
     return STATUS_OK;
+}
+
+/* Beside what is asked for there are ends of windows that the next buffer was too large for: for the 16 buffers of a layer at most 1.5 times
+ * as much, and no more than three of the largest shared windows. */
+size_t direct_memory_room(size_t bytes)
+{
+    size_t most = 3 * (size_t)WINDOW_SHARED_BYTES, ends = bytes < most ? bytes + bytes / 2 + WINDOW_FIRST_BYTES : most;
+    return bytes + (ends < most ? ends : most);
 }
 
 static bool last_has(const struct direct_memory *memory, size_t bytes)

@@ -202,13 +202,18 @@ static int64_t tile_rows(const struct decoder *d)
     return d->plan.loss == PLAN_LOSS_PLAIN || tiles < 2 ? d->rows : (d->rows + tiles - 1) / tiles;
 }
 
+int decoder_sets(const struct plan *plan, int layers)
+{
+    return plan->checkpointing == PLAN_CHECKPOINTING_NONE ? layers : 1;
+}
+
 /* Of what depends on the problem: what is no memory. */
 static void problem_set(struct decoder *d, const struct problem *problem)
 {
     d->problem = *problem;
     d->rows = problem->batch * shard_local(problem, &d->plan);
     d->tile = tile_rows(d);
-    d->sets = d->plan.checkpointing == PLAN_CHECKPOINTING_NONE ? d->layout->model.layers : 1;
+    d->sets = decoder_sets(&d->plan, d->layout->model.layers);
 }
 
 /* Rows of the MLP at a time, as sp/work_memory.c has it. */

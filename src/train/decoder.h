@@ -21,6 +21,8 @@ struct decoder_batch {
     const int32_t *ids, *labels, *positions;
 };
 
+/* Layers that have buffers of attention at the same time. */
+int decoder_sets(const struct plan *plan, int layers);
 /* All is borrowed. */
 enum status decoder_create(const struct layout *layout, struct params *params, const struct plan *plan,
                            const struct groups *groups, struct dev *dev, struct decoder **out);

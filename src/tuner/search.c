@@ -317,7 +317,7 @@ static void settle_ranks(const struct bench_session *session, struct request *re
     if (session->env == NULL || request->ranks == 1)
         return;
     struct verdict verdict =
-        bench_exchange_verdict(session->env, request->dev == DEV_CPU ? "direct" : "push", layer_bytes(request));
+        bench_exchange_verdict(session->env, request->dev == DEV_CPU ? "direct" : "push", layer_bytes(request), 1);
     if (!verdict_ok(&verdict))
         request_without_direct(request, verdict.why);
     if (dev_can_overlap(session->env->dev))

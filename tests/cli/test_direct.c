@@ -1,5 +1,5 @@
-/* cli/test_direct.c -- exchange direct where it works, and where ranks cannot map each other's memory: a row that asks for it
- * by name is waived by rule, with the reason, and the others stand.
+/* cli/test_direct.c -- exchange direct where it works, and where ranks cannot map each other's memory, or not enough of it: a row that asks
+ * for it by name is waived by rule, with the reason, and the others stand; what was left to sptune takes packed, and says why.
  */
 #include "cli/run.h"
 
@@ -78,12 +78,59 @@ static void test_small_dev_shm(void **state)
     assert_int_equal(mount("tmpfs", "/dev/shm", "tmpfs", MS_REMOUNT, "size=50%"), 0);
 }
 
+static void trains_with(const char *options, const char *exchange, const char *why)
+{
+    struct run run;
+    char plan[40];
+    snprintf(plan, sizeof plan, "tp=1 %s cpu", exchange);
+    run_do(&run, "train --ranks 2 --steps 1 --seq 64 --progress none %s", options);
+    run_expect(&run, 0);
+    run_says(run.out, plan);
+    run_says(run.err, why);
+    run_free(&run);
+}
+
+static void test_train(void **state)
+{
+    (void)state;
+    struct run run;
+    trains_with("--micro-batch 2", "direct", "");
+    trains_with("--micro-batch 2 --transport tcp", "packed", "exchange packed: ranks reach each other by ucx tcp");
+    temp_put(&run_temp, "plan.json", "{\"plan\": {\"text\": \"ulysses sp=2 direct cpu\"}}");
+    trains_with("--plan plan.json --transport tcp", "packed", "exchange packed: ranks reach each other by ucx tcp");
+    trains_with("--plan plan.json --sp 1 --transport tcp", "direct", ""); /* nothing is exchanged */
+    run_do(&run, "train --ranks 2 --steps 1 --exchange direct --transport tcp --progress none");
+    run_expect(&run, 2);
+    run_says(run.err,
+             "--exchange direct: ranks reach each other by ucx tcp, not by shared memory; leave it out, and packed");
+    assert_int_equal(run_lines(run.err), 1);
+    run_free(&run);
+    run_nothing_left();
+}
+
+/* Room for UCX; a layer of 4,096 tokens has 16 MiB of buffers on each rank, and without checkpointing every layer has them. */
+static void test_train_small_dev_shm(void **state)
+{
+    (void)state;
+    if (!run_alone) {
+        printf("no mount namespace here\n");
+        skip();
+    }
+    assert_int_equal(mount("tmpfs", "/dev/shm", "tmpfs", MS_REMOUNT, "size=36m"), 0);
+    trains_with("--micro-batch 2", "direct", "");
+    trains_with("--micro-batch 64", "packed", "exchange packed: 2 ranks need");
+    trains_with("--micro-batch 16", "direct", "");
+    trains_with("--micro-batch 16 --checkpointing none", "packed", "of /dev/shm together");
+    assert_int_equal(mount("tmpfs", "/dev/shm", "tmpfs", MS_REMOUNT, "size=50%"), 0);
+    run_nothing_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_tcp),
-        cmocka_unit_test(test_small_dev_shm),
+        cmocka_unit_test(test_shared_memory),       cmocka_unit_test(test_tcp),
+        cmocka_unit_test(test_small_dev_shm),       cmocka_unit_test(test_train),
+        cmocka_unit_test(test_train_small_dev_shm),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "comm/ranks.h"
 #include "sp/exchange.h"
+#include "sp/exchange_direct.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -197,6 +198,47 @@ static void many_small_buffers_in_few_windows(void **state)
     ranks_pass(3, rank_many_buffers, NULL);
 }
 
+/* q, k, v and o of a layer, both sides, forward and backward, as exec_layer.c asks for them. */
+static int layer_in_windows(struct comm *comm, size_t q, size_t k)
+{
+    const size_t row[] = {q, k, k, q, q, q, k, k};
+    struct direct_memory memory = {.group = comm};
+    size_t asked = 0, taken = 0;
+    for (int i = 0; i < 16; i++) {
+        void *buffer;
+        asked += row[i % 8];
+        RANK_TRY(direct_memory_alloc(&memory, row[i % 8], "a tensor", &buffer));
+    }
+    for (int w = 0; w < memory.n; w++)
+        taken += window_bytes(memory.windows[w].window);
+    bool fits = taken <= direct_memory_room(asked) && direct_memory_room(asked) <= asked + (48 << 20);
+    if (!fits)
+        fprintf(stderr, "q %zu k %zu: %zu asked, %zu taken, %zu told\n", q, k, asked, taken, direct_memory_room(asked));
+    direct_memory_destroy(&memory);
+    RANK_CHECK(fits);
+    return 0;
+}
+
+static int rank_layers_in_windows(const struct launch *launch, void *arg)
+{
+    struct side side;
+    int failed = 0;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (size_t q = 64; q <= (16 << 20) && !failed; q += q / 3 + 64)
+        for (size_t share = 1; share <= 32 && !failed; share *= 2)
+            failed = layer_in_windows(side.comm, q, q / share + 1);
+    side_close(&side);
+    return failed;
+}
+
+/* Whoever asks before whether there is room is not told too little. A group of one: its windows are never touched. */
+static void layers_take_the_room_that_was_told(void **state)
+{
+    (void)state;
+    ranks_pass(1, rank_layers_in_windows, NULL);
+}
+
 /* ---- refusals ---- */
 
 static int rank_refused(const struct launch *launch, void *arg)
@@ -280,6 +322,7 @@ int main(void)
         cmocka_unit_test(long_rows_there_and_back),
         cmocka_unit_test(own_block_beyond_the_core),
         cmocka_unit_test(many_small_buffers_in_few_windows),
+        cmocka_unit_test(layers_take_the_room_that_was_told),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_death_is_named_by_all),
     };
