@@ -22,18 +22,19 @@ const struct opt explain_exchange_options[] = {
     {0},
 };
 
-/* What a terminal of 80 columns shows at once. */
-enum { RANKS_MAX = 8, HEADS_MAX = 16, SEQ_MAX = 64, COPIES = 24 };
+/* Beyond these nobody reads the tables; a rank is a bit, a cell a whole float. */
+enum { RANKS_MAX = 64, HEADS_MAX = 256, SEQ_MAX = 1024, NAMES = 24 };
 
 struct cells {
     int ranks, heads, kv_heads, seq;
 };
 
-/* One tensor of one rank on both sides, and who holds its cells: at[token * heads + head] has bit r for rank r. */
+/* One tensor of one rank on both sides, and who holds its cells when: at[token * heads + head] has bit r for rank r. */
+enum when { BEFORE, AFTER, BACK, WHENS };
 struct tensor {
     int heads, local;
     float *seq, *head;
-    unsigned before[SEQ_MAX * HEADS_MAX], after[SEQ_MAX * HEADS_MAX], back[SEQ_MAX * HEADS_MAX];
+    uint64_t *at[WHENS]; /* one allocation */
 };
 
 enum { Q, KV, TENSORS };
@@ -44,15 +45,28 @@ struct trial {
     struct tensor tensor[TENSORS];
 };
 
+static enum status take_memory(struct trial *t)
+{
+    t->tensor[Q].heads = t->cells.heads;
+    t->tensor[KV].heads = t->cells.kv_heads;
+    for (int i = 0; i < TENSORS; i++) {
+        struct tensor *x = &t->tensor[i];
+        size_t cells = (size_t)t->cells.seq * (size_t)x->heads;
+        TRY(mem_alloc(WHENS * cells * sizeof *x->at[0], "who holds cells", (void **)&x->at[0]));
+        for (int when = 1; when < WHENS; when++)
+            x->at[when] = x->at[0] + (size_t)when * cells;
+    }
+    return STATUS_OK;
+}
+
 static enum status open_trial(struct bench_env *env, struct trial *t)
 {
     const struct exchange_shape shape = {.batch = 1,
                                          .seq_local = t->cells.seq / t->cells.ranks,
                                          .dtype = DTYPE_FP32,
-                                         .row_elems_max = INT64_C(3) * HEADS_MAX};
+                                         .row_elems_max = exchange_local_heads(t->cells.heads, t->cells.ranks) +
+                                                          2 * exchange_local_heads(t->cells.kv_heads, t->cells.ranks)};
     t->exchange = exchange_find("packed");
-    t->tensor[Q].heads = t->cells.heads;
-    t->tensor[KV].heads = t->cells.kv_heads;
     TRY(t->exchange->create(&shape, env->world, &t->state));
     for (int i = 0; i < TENSORS; i++) {
         struct tensor *x = &t->tensor[i];
@@ -79,7 +93,7 @@ static void close_trial(struct trial *t)
 }
 
 /* Collective: n cells of each rank; their labels say whose they are. */
-static enum status collect(struct bench_env *env, const float *cells, int n, int known, unsigned *holders)
+static enum status collect(struct bench_env *env, const float *cells, int n, int known, uint64_t *holders)
 {
     int ranks = comm_size(env->world);
     float *all = NULL;
@@ -91,19 +105,18 @@ static enum status collect(struct bench_env *env, const float *cells, int n, int
         if (label < 0 || label >= known)
             status = FAIL(STATUS_CHECK, "rank %d holds a cell that nobody had", i / n);
         else
-            holders[label] |= 1u << (i / n);
+            holders[label] |= UINT64_C(1) << (i / n);
     }
     free(all);
     return status;
 }
 
-static enum status collect_side(struct bench_env *env, struct trial *t, bool heads_side, size_t to)
+static enum status collect_side(struct bench_env *env, struct trial *t, enum when when)
 {
     for (int i = 0; i < TENSORS; i++) {
         struct tensor *x = &t->tensor[i];
-        int n = heads_side ? t->cells.seq * x->local : t->cells.seq / t->cells.ranks * x->heads;
-        unsigned *holders = (unsigned *)(void *)((char *)x + to);
-        TRY(collect(env, heads_side ? x->head : x->seq, n, t->cells.seq * x->heads, holders));
+        int n = when == AFTER ? t->cells.seq * x->local : t->cells.seq / t->cells.ranks * x->heads;
+        TRY(collect(env, when == AFTER ? x->head : x->seq, n, t->cells.seq * x->heads, x->at[when]));
     }
     return STATUS_OK;
 }
@@ -122,20 +135,22 @@ static enum status move(struct bench_env *env, struct trial *t, struct dev_queue
                                             .head_stride = x->local};
     }
     moved[2].count = 0; /* v would arrive where k does */
-    TRY(collect_side(env, t, false, offsetof(struct tensor, before)));
+    TRY(collect_side(env, t, BEFORE));
     TRY(group_agree(env, t->exchange->run(t->state, EXCHANGE_TO_HEADS, moved, 3, queue)));
-    TRY(collect_side(env, t, true, offsetof(struct tensor, after)));
+    TRY(collect_side(env, t, AFTER));
     memset(t->tensor[Q].seq, 0, (size_t)(t->cells.seq / t->cells.ranks * t->cells.heads) * sizeof(float));
     TRY(group_agree(env,
                     t->exchange->run(t->state, EXCHANGE_TO_SEQ, moved, 1, queue))); /* the output is laid out as q */
     return collect(env, t->tensor[Q].seq, t->cells.seq / t->cells.ranks * t->cells.heads, t->cells.seq * t->cells.heads,
-                   t->tensor[Q].back);
+                   t->tensor[Q].at[BACK]);
 }
 
 static enum status run_trial(struct bench_env *env, struct trial *t)
 {
     struct dev_queue *queue = NULL;
-    enum status status = group_agree(env, dev_queue_create(env->dev, &queue));
+    enum status status = group_agree(env, take_memory(t));
+    if (status == STATUS_OK)
+        status = group_agree(env, dev_queue_create(env->dev, &queue));
     if (status == STATUS_OK)
         status = group_agree(env, open_trial(env, t));
     if (status == STATUS_OK)
@@ -143,6 +158,13 @@ static enum status run_trial(struct bench_env *env, struct trial *t)
     close_trial(t);
     dev_queue_destroy(queue);
     return status;
+}
+
+static void free_trial(struct trial *t)
+{
+    for (int i = 0; t != NULL && i < TENSORS; i++)
+        free(t->tensor[i].at[0]);
+    free(t);
 }
 
 enum status explain_exchange_serve(struct bench_env *env, const void *data, size_t bytes)
@@ -154,82 +176,113 @@ enum status explain_exchange_serve(struct bench_env *env, const void *data, size
     memset(t, 0, sizeof *t);
     memcpy(&t->cells, data, sizeof t->cells);
     enum status status = run_trial(env, t);
-    free(t);
+    free_trial(t);
     return status;
 }
 
 /* ---- rank 0: what it looks like ---- */
 
-static const char *holders_text(unsigned holders, char buf[COPIES])
+/* Ranks that hold copies are neighbours: "3", "2,3", "0-7". */
+static const char *holders_text(uint64_t holders, char buf[NAMES])
 {
     size_t n = 0;
     buf[0] = '\0';
-    for (int r = 0; r < RANKS_MAX; r++)
-        if ((holders & 1u << r) != 0)
-            n += (size_t)snprintf(buf + n, COPIES - n, n > 0 ? ",%d" : "%d", r);
+    for (int r = 0, last; r < RANKS_MAX; r = last + 1) {
+        last = r;
+        if ((holders >> r & 1) == 0)
+            continue;
+        while (last + 1 < RANKS_MAX && (holders >> (last + 1) & 1) != 0)
+            last++;
+        n += (size_t)snprintf(buf + n, NAMES - n, n > 0 ? ",%d" : "%d", r);
+        if (last > r)
+            n += (size_t)snprintf(buf + n, NAMES - n, "%c%d", last == r + 1 ? ',' : '-', last);
+        if (n >= NAMES)
+            break; /* not neighbours: the exchange is wrong, and the table shows enough of it */
+    }
     return buf;
 }
 
-/* Columns of one tensor. */
+/* Some heads of one tensor: columns of a table. */
 struct block {
     const char *name;
-    const unsigned *holders;
-    int heads, width;
+    const uint64_t *holders; /* of all heads */
+    int heads, width;        /* of all heads; of the widest cell */
+    int first, end;          /* those shown */
 };
 
-static struct block block_of(const struct trial *t, int which, const char *name, const unsigned *holders)
+enum { WIDTH = 80, TOKEN = 5, NAME = 4 };
+
+static int block_columns(const struct block *block)
 {
-    char buf[COPIES];
-    int width = (int)strlen(holders_text(holders[0], buf)); /* every head has as many copies */
-    return (struct block){name, holders, t->tensor[which].heads, width < 2 ? 2 : width};
+    return NAME + (block->end - block->first) * (block->width + 1);
+}
+
+static struct block block_of(const struct trial *t, int which, const char *name, enum when when)
+{
+    const struct tensor *x = &t->tensor[which];
+    struct block block = {name, x->at[when], x->heads, x->heads > 100 ? 3 : 2, 0, x->heads};
+    char buf[NAMES];
+    for (int c = 0; c < t->cells.seq * x->heads; c++) {
+        int width = (int)strlen(holders_text(block.holders[c], buf));
+        block.width = width > block.width ? width : block.width;
+    }
+    return block;
 }
 
 static void add_rows(struct text *out, const struct trial *t, const struct block *blocks, int n)
 {
-    char buf[COPIES];
+    char buf[NAMES];
     text_add(out, "token");
     for (int b = 0; b < n; b++) {
         text_add(out, "  %-2s", blocks[b].name);
-        for (int h = 0; h < blocks[b].heads; h++)
+        for (int h = blocks[b].first; h < blocks[b].end; h++)
             text_add(out, " %*d", blocks[b].width, h);
     }
     for (int s = 0; s < t->cells.seq; s++) {
         text_add(out, "\n%5d", s);
         for (int b = 0; b < n; b++) {
             text_add(out, "    ");
-            for (int h = 0; h < blocks[b].heads; h++)
+            for (int h = blocks[b].first; h < blocks[b].end; h++)
                 text_add(out, " %*s", blocks[b].width, holders_text(blocks[b].holders[s * blocks[b].heads + h], buf));
         }
     }
     text_add(out, "\n");
 }
 
-/* Side by side when the terminal is wide enough, else one below the other. */
+/* One below the other, as many heads at a time as fit. */
+static void add_below(struct text *out, const struct trial *t, struct block block)
+{
+    int fit = (WIDTH - TOKEN - NAME) / (block.width + 1);
+    for (; block.first < block.heads; block.first = block.end) {
+        block.end = block.heads - block.first > fit ? block.first + fit : block.heads;
+        add_rows(out, t, &block, 1);
+    }
+}
+
+/* Side by side when the terminal is wide enough. */
 static void add_table(struct text *out, const struct trial *t, const char *title, const struct block *blocks, int n)
 {
-    enum { WIDTH = 80, TOKEN = 5, NAME = 4 };
     int width = TOKEN;
     for (int b = 0; b < n; b++)
-        width += NAME + blocks[b].heads * (blocks[b].width + 1);
+        width += block_columns(&blocks[b]);
     text_add(out, "\n%s\n", title);
-    for (int b = 0; width > WIDTH && b < n; b++)
-        add_rows(out, t, &blocks[b], 1);
     if (width <= WIDTH)
         add_rows(out, t, blocks, n);
+    for (int b = 0; width > WIDTH && b < n; b++)
+        add_below(out, t, blocks[b]);
 }
 
 static enum status print(struct trial *t)
 {
     struct text out = {0};
-    const struct tensor *q = &t->tensor[Q], *kv = &t->tensor[KV];
     text_add(&out,
              "%d ranks, %d tokens, %d query heads, %d key/value heads. A cell says which rank\nholds that token (row) "
              "of that head "
              "(column).\n",
              t->cells.ranks, t->cells.seq, t->cells.heads, t->cells.kv_heads);
-    const struct block before[] = {block_of(t, Q, "q", q->before), block_of(t, KV, "kv", kv->before)};
-    const struct block after[] = {block_of(t, Q, "q", q->after), block_of(t, KV, "kv", kv->after)};
-    const struct block back = block_of(t, Q, "o", q->back);
+    const struct block before[] = {block_of(t, Q, "q", BEFORE), block_of(t, KV, "kv", BEFORE)};
+    const struct block after[] = {block_of(t, Q, "q", AFTER), block_of(t, KV, "kv", AFTER)};
+    const struct block back = block_of(t, Q, "o", BACK);
     add_table(&out, t, "before: a rank holds every head of its tokens", before, 2);
     add_table(&out, t, "after exchange 1: a rank holds every token of its heads; attention runs there", after, 2);
     add_table(&out, t, "after exchange 2: the output is back where its tokens are", &back, 1);
@@ -241,15 +294,17 @@ static enum status print(struct trial *t)
 }
 
 /* holders[token][head] as lists of ranks. */
-static json_t *grid(const struct trial *t, const unsigned *holders, int heads)
+static json_t *grid(const struct trial *t, int which, enum when when)
 {
+    const uint64_t *holders = t->tensor[which].at[when];
+    int heads = t->tensor[which].heads;
     json_t *rows = json_array();
     for (int s = 0; s < t->cells.seq; s++) {
         json_t *row = json_array();
         for (int h = 0; h < heads; h++) {
             json_t *ranks = json_array();
             for (int r = 0; r < t->cells.ranks; r++)
-                if ((holders[s * heads + h] & 1u << r) != 0)
+                if ((holders[s * heads + h] >> r & 1) != 0)
                     json_array_append_new(ranks, json_integer(r));
             json_array_append_new(row, ranks);
         }
@@ -262,13 +317,10 @@ static enum status print_document(struct cli *cli, const struct trial *t)
 {
     struct json_envelope envelope = cli_envelope(cli);
     json_t *document = json_document("exchange", &envelope);
-    const struct tensor *q = &t->tensor[Q], *kv = &t->tensor[KV];
-    json_t *body =
-        json_pack("{s:i s:i s:i s:i s:s s:{s:o s:o} s:{s:o s:o} s:{s:o}}", "ranks", t->cells.ranks, "seq", t->cells.seq,
-                  "heads", t->cells.heads, "kv_heads", t->cells.kv_heads, "exchange", t->exchange->name, "before", "q",
-                  grid(t, q->before, t->cells.heads), "kv", grid(t, kv->before, t->cells.kv_heads), "after", "q",
-                  grid(t, q->after, t->cells.heads), "kv", grid(t, kv->after, t->cells.kv_heads), "back", "o",
-                  grid(t, q->back, t->cells.heads));
+    json_t *body = json_pack("{s:i s:i s:i s:i s:s s:{s:o s:o} s:{s:o s:o} s:{s:o}}", "ranks", t->cells.ranks, "seq",
+                             t->cells.seq, "heads", t->cells.heads, "kv_heads", t->cells.kv_heads, "exchange",
+                             t->exchange->name, "before", "q", grid(t, Q, BEFORE), "kv", grid(t, KV, BEFORE), "after",
+                             "q", grid(t, Q, AFTER), "kv", grid(t, KV, AFTER), "back", "o", grid(t, Q, BACK));
     if (document != NULL && body != NULL)
         json_object_update(document, body);
     json_decref(body);
@@ -328,6 +380,6 @@ enum status explain_exchange(struct cli *cli)
             status = ranks_run(cli, &topo, &how, root, t);
         topo_free(&topo);
     }
-    free(t);
+    free_trial(t);
     return status;
 }

@@ -78,47 +78,68 @@ static void holders(json_t *document, const char *when, const char *tensor, size
         snprintf(out + strlen(out), 32 - strlen(out), at > 0 ? ",%lld" : "%lld", (long long)json_integer_value(rank));
 }
 
-/* With more ranks than KV heads each head is held by neighbours: ranks 0,1,2,3 need KV head 0,0,1,1. */
+/* Ranks hold the heads of q in turn; of the key/value heads, with more ranks than heads, each is held by neighbours: of 4 ranks and 2 heads
+ * 0,1 and 2,3. */
+static void cells_are_with_their_ranks(int ranks, int heads, int kv_heads, int seq)
+{
+    struct run run;
+    int copies = ranks / kv_heads;
+    run_do(&run, "explain exchange --ranks %d --heads %d --kv-heads %d --seq %d --json", ranks, heads, kv_heads, seq);
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "exchange");
+    for (int token = 0; token < seq; token++) {
+        char text[32], owner[32];
+        snprintf(owner, sizeof owner, "%d", token / (seq / ranks));
+        for (int head = 0; head < heads; head++) {
+            holders(document, "before", "q", (size_t)token, (size_t)head, text);
+            assert_string_equal(text, owner);
+            holders(document, "back", "o", (size_t)token, (size_t)head, text);
+            assert_string_equal(text, owner);
+            char by_head[32];
+            snprintf(by_head, sizeof by_head, "%d", head / (heads / ranks));
+            holders(document, "after", "q", (size_t)token, (size_t)head, text);
+            assert_string_equal(text, by_head);
+        }
+        for (int head = 0; head < kv_heads; head++) {
+            char both[32];
+            snprintf(both, sizeof both, "%d,%d", copies * head, copies * head + 1);
+            assert_int_equal(copies, 2);
+            holders(document, "after", "kv", (size_t)token, (size_t)head, text);
+            assert_string_equal(text, both);
+        }
+    }
+    json_decref(document);
+    run_free(&run);
+}
+
 static void test_explain_exchange(void **state)
 {
     (void)state;
     struct run run;
-    run_do(&run, "explain exchange --ranks 4 --heads 8 --kv-heads 2 --seq 8 --json");
-    run_expect(&run, 0);
-    json_t *document = run_json(&run, "exchange");
-    for (size_t token = 0; token < 8; token++) {
-        char text[32], owner[32];
-        snprintf(owner, sizeof owner, "%d", (int)token / 2);
-        for (size_t head = 0; head < 8; head++) {
-            holders(document, "before", "q", token, head, text);
-            assert_string_equal(text, owner);
-            holders(document, "back", "o", token, head, text);
-            assert_string_equal(text, owner);
-            char by_head[32];
-            snprintf(by_head, sizeof by_head, "%d", (int)head / 2);
-            holders(document, "after", "q", token, head, text);
-            assert_string_equal(text, by_head);
-        }
-        holders(document, "after", "kv", token, 0, text);
-        assert_string_equal(text, "0,1");
-        holders(document, "after", "kv", token, 1, text);
-        assert_string_equal(text, "2,3");
-    }
-    json_decref(document);
-    run_free(&run);
-    static const char *const screens[] = {"", "--ranks 8 --heads 16 --kv-heads 16", "--ranks 8 --heads 8 --kv-heads 1",
-                                          "--ranks 1 --seq 3"};
+    cells_are_with_their_ranks(4, 8, 2, 8);
+    cells_are_with_their_ranks(8, 32, 4, 96);
+    enum { FIRST_WIDE = 4 };
+    static const char *const wide[] = {" 31\n    0      5", " 119\n    0       2", "\n  127     0-15"};
+    static const char *const screens[] = {"",
+                                          "--ranks 8 --heads 16 --kv-heads 16",
+                                          "--ranks 8 --heads 8 --kv-heads 1",
+                                          "--ranks 1 --seq 3",
+                                          "--ranks 8 --heads 32 --kv-heads 8",
+                                          "--ranks 3 --heads 120 --kv-heads 3 --seq 9",
+                                          "--ranks 16 --heads 32 --kv-heads 1 --seq 128"};
     for (int i = 0; i < CHECK_COUNT(screens); i++) {
         run_do(&run, "explain exchange %s", screens[i]);
         run_expect(&run, 0);
         run_says(run.out, "after exchange 1");
+        if (i >= FIRST_WIDE) /* heads that one line has no room for, and many copies */
+            run_says(run.out, wide[i - FIRST_WIDE]);
         run_fits(run.out, true);
         run_free(&run);
     }
     static const char *const wrong[][2] = {{"--ranks 3", "8 query heads over 3 ranks leave 2 over"},
                                            {"--seq 9", "8 and 12 would work"},
-                                           {"--ranks 9", "use 8 or less"},
-                                           {"--seq 65", "use 64 or less"},
+                                           {"--ranks 65", "use 64 or less"},
+                                           {"--seq 1025", "use 1024 or less"},
                                            {"--why-not sp=2", "belongs to the explanation of a recommendation"}};
     for (int i = 0; i < CHECK_COUNT(wrong); i++) {
         run_do(&run, "explain exchange %s", wrong[i][0]);
