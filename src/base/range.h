@@ -11,6 +11,10 @@
  *   pack, transfer, unpack                                        an exchange; `direct` has the transfer alone
  *   attention forward, attention backward, gemm                   kernels; by chunk in a layer
  *   all-to-all, all-gather, reduce-scatter, all-reduce, send-recv, broadcast, barrier      collectives
+ *   block attention, block mlp                                    a transformer block, forward and backward
+ *   layer forward, layer backward                                 training, by layer: what a block does is in it
+ *   gather weights, reduce gradients                              training, by unit of parameters
+ *   head, sum gradients, optimizer, spread weights                training, once in a step
  *
  * Cost without a profiler: a load and a branch that is not taken, 0.5 ns for a push and its pop together (EPYC, gcc -O2, mean of
  * 10^8 in a loop less the empty loop; tests/base/test_range.c prints it when SPTUNE_RANGE_COST is set). A profiler's own cost is its.

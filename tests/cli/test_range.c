@@ -193,6 +193,16 @@ static void test_kernels(void **state)
                   CHECK_COUNT(attention));
 }
 
+static void test_ring(void **state)
+{
+    (void)state;
+    static const struct seen seen[] = {{"send-recv", NULL, NULL},
+                                       {"attention forward", "1", "timed sample"},
+                                       {"attention backward", "1", "timed sample"}};
+    expect_ranges(BENCH("layer --direction fwd,bwd --method ring --heads 4 --kv-heads 4 --head-dim 32 --seq 64"), seen,
+                  CHECK_COUNT(seen));
+}
+
 /* Of the toy's 4 layers: units 1 to 4 of parameters. */
 static void test_train(void **state)
 {
@@ -234,7 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layer), cmocka_unit_test(test_collectives),      cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_train), cmocka_unit_test(test_no_such_profiler),
+        cmocka_unit_test(test_train), cmocka_unit_test(test_no_such_profiler), cmocka_unit_test(test_ring),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }
