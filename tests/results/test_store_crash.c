@@ -1,14 +1,30 @@
-/* tests/results/test_store_crash.c -- writers that are killed, writers at the same time. */
+/* tests/results/test_store_crash.c -- writers that are killed, writers at the same time; all of it also on a disk that says it is a network
+ * file system, where the journal is another. */
 #include "base/check.h"
+#include "base/file.h"
 #include "base/temp.h"
 #include "results/rows.h"
 #include "results/store_private.h"
 
 #include <signal.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 
 static struct temp temp;
 static char path[1024];
+static bool on_network;
+
+/* The program's only view of what kind of file system this is. */
+int __real_statfs(const char *file, struct statfs *out);
+int __wrap_statfs(const char *file, struct statfs *out);
+int __wrap_statfs(const char *file, struct statfs *out)
+{
+    enum { NFS = 0x6969 };
+    int code = __real_statfs(file, out);
+    if (code == 0 && on_network)
+        out->f_type = NFS;
+    return code;
+}
 
 static int open_temp(void **state)
 {
@@ -18,9 +34,16 @@ static int open_temp(void **state)
     return 0;
 }
 
+static int open_network(void **state)
+{
+    on_network = true;
+    return open_temp(state);
+}
+
 static int close_temp(void **state)
 {
     (void)state;
+    on_network = false;
     temp_close(&temp);
     return 0;
 }
@@ -241,7 +264,34 @@ static void a_walk_may_write(void **state)
     store_close(store);
 }
 
-#define IN_TEMP(test) cmocka_unit_test_setup_teardown(test, open_temp, close_temp)
+static void journal_is(const struct store *store, const char *mode)
+{
+    sqlite3_stmt *stmt = NULL;
+    assert_int_equal(sqlite3_prepare_v2(store->db, "PRAGMA journal_mode", -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    assert_string_equal((const char *)sqlite3_column_text(stmt, 0), mode);
+    sqlite3_finalize(stmt);
+}
+
+/* Shared memory of two hosts is not one: no log, also in a store that came from a local disk, and back. */
+static void networks_have_no_log(void **state)
+{
+    (void)state;
+    struct store *store = NULL;
+    char beside[1100];
+    for (int round = 0; round < 4; round++) {
+        on_network = round % 2 == 1;
+        CHECK_OK(store_open(path, STORE_WRITE, &store));
+        journal_is(store, on_network ? "delete" : "wal");
+        snprintf(beside, sizeof beside, "%s-shm", path);
+        assert_false(on_network && file_exists(beside));
+        store_close(store);
+        assert_int_equal(write_some(round, 1), 0);
+    }
+}
+
+#define IN_TEMP(test)    cmocka_unit_test_setup_teardown(test, open_temp, close_temp)
+#define ON_NETWORK(test) {"network_" #test, test, open_network, close_temp, NULL}
 
 int main(void)
 {
@@ -251,6 +301,12 @@ int main(void)
         IN_TEMP(writers_share_one_store),
         IN_TEMP(a_held_store_is_busy),
         IN_TEMP(a_walk_may_write),
+        IN_TEMP(networks_have_no_log),
+        ON_NETWORK(a_kill_loses_nothing_committed),
+        ON_NETWORK(a_kill_during_creation_is_mended),
+        ON_NETWORK(writers_share_one_store),
+        ON_NETWORK(a_held_store_is_busy),
+        ON_NETWORK(a_walk_may_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
