@@ -81,7 +81,7 @@ enum status copy_cuda_sum(const struct copy_sum *job, struct dev_queue *queue)
 {
     struct sum sum = {};
     TRY(sum_fill(job, &sum));
-    uint64_t blocks = ((uint64_t)sum.rows.nrows * sum.rows.units + THREADS - 1) / THREADS;
+    uint64_t blocks = (sum_units(&sum) + THREADS - 1) / THREADS;
     uint64_t most = (uint64_t)dev_cuda_sms(dev_queue_dev(queue)) * 16;
     sum_kernel<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, dev_cuda_stream(queue)>>>(sum);
     return dev_cuda_launched("the sum of copies");

@@ -206,6 +206,22 @@ static void workspace_grows_with_length_only(void **state)
     attention_cpu_use(-1);
 }
 
+#if SPTUNE_CUDA
+/* Of flash2: sums of dQ in fp32 and two numbers for each query head and token, a counter for each tile; no GPU is asked. */
+static void flash2_workspace_grows_with_length_only(void **state)
+{
+    (void)state;
+    for (int dim = 64; dim <= 128; dim *= 2) {
+        struct attention_shape shape = fixture_shape(1, 1 << 20, 1 << 20, 32, 8, dim, DTYPE_BF16);
+        size_t each = (size_t)(1 << 20) * 32 * (size_t)(4 * dim + 8);
+        assert_in_range(attention_find("flash2")->workspace_bytes(&shape, true, 1), each, each + each / 1000);
+        assert_true(attention_find("flash2")->workspace_bytes(&shape, false, 1) == 0);
+        shape.seq_k = shape.seq_q = 1 << 21;
+        assert_in_range(attention_find("flash2")->workspace_bytes(&shape, true, 1), 2 * each, 2 * each + each / 500);
+    }
+}
+#endif
+
 static void isa_choice_falls_back(void **state)
 {
     (void)state;
@@ -226,6 +242,9 @@ int main(void)
         cmocka_unit_test(a_wide_head_is_a_reason_not_a_crash),
         cmocka_unit_test(pairs_and_flops_follow_the_convention),
         cmocka_unit_test(workspace_grows_with_length_only),
+#if SPTUNE_CUDA
+        cmocka_unit_test(flash2_workspace_grows_with_length_only),
+#endif
         cmocka_unit_test(isa_choice_falls_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

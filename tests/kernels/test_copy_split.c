@@ -156,32 +156,54 @@ static void long_rows_are_cut_for_threads(void **state)
     free(stored);
 }
 
+/* Rows so far, and where row i of the job is on either side. */
+struct far {
+    const char *src, *dst;
+    int64_t rows, src_stride, dst_stride;
+};
+
+static void row_is_at(const struct far *far, int64_t row, const char *src, const char *dst)
+{
+    assert_int_equal(src - far->src, row * far->src_stride);
+    assert_int_equal(dst - far->dst, row * far->dst_stride);
+}
+
 static enum status one_move(void *arg, const struct move *move, uint32_t unit)
 {
+    struct far *far = arg;
+    const uint32_t rows[] = {0, 1, move->nrows / 2, move->nrows - 1};
     (void)unit;
-    *(int64_t *)arg += move->nrows;
+    for (int i = 0; i < CHECK_COUNT(rows); i++) {
+        struct move_place place = move_row(move, rows[i]);
+        row_is_at(far, far->rows + rows[i], move->src + place.src, move->dst + place.dst);
+    }
+    far->rows += move->nrows;
     return STATUS_OK;
 }
 
 static enum status one_plane(void *arg, const struct copy_plane *plane)
 {
-    *(int64_t *)arg += (int64_t)plane->height;
+    struct far *far = arg;
+    row_is_at(far, far->rows, plane->src, plane->dst);
+    assert_int_equal(plane->src_pitch, far->src_stride);
+    assert_int_equal(plane->dst_pitch, far->dst_stride);
+    far->rows += (int64_t)plane->height;
     return STATUS_OK;
 }
 
-/* Offsets are 64 bits: nothing is touched here, only counted. */
+/* More rows than 32 bits count, 192 GB of them: offsets alone, nothing is touched. */
 static void more_than_32_bits_of_rows(void **state)
 {
     (void)state;
     const int64_t n = INT64_C(3) << 30;
     static char somewhere[2];
     struct copy_job job = {somewhere, somewhere + 1, {4, 1, n / 4}, {n * 16, 0, 64}, {n * 8, 0, 32}, 16};
-    int64_t rows = 0;
-    CHECK_OK(move_split(&job, SPLIT_THREADS, one_move, &rows));
-    assert_int_equal(rows, n);
-    rows = 0;
-    CHECK_OK(copy_plane_split(&job, INT32_MAX, one_plane, &rows));
-    assert_int_equal(rows, n);
+    struct far far = {somewhere, somewhere + 1, 0, 64, 32};
+    CHECK_OK(move_split(&job, SPLIT_THREADS, one_move, &far));
+    assert_int_equal(far.rows, n);
+    far.rows = 0;
+    CHECK_OK(copy_plane_split(&job, INT32_MAX, one_plane, &far));
+    assert_int_equal(far.rows, n);
 }
 
 int main(void)

@@ -143,8 +143,32 @@ static void every_shape(void **state)
     free(t);
 }
 
+/* Tensors of more than 2^32 elements on both sides: where a block begins and how far apart its rows are. Nothing is touched. */
+static void beyond_32_bits(void **state)
+{
+    (void)state;
+    struct trial *t = calloc(1, sizeof *t);
+    assert_non_null(t);
+    t->size = RANKS;
+    t->shape = (struct exchange_shape){.batch = 3, .seq_local = INT64_C(1) << 20, .dtype = DTYPE_BF16};
+    t->tensor = (struct exchange_tensor){.heads = 64, .local = 16, .first = 3, .count = 5, .dim = 128};
+    t->tensor.head_stride = 16 * 128;
+    for (int peer = 0; peer < RANKS; peer++) {
+        struct exchange_tensor tensor = tensor_of(t, 0);
+        struct exchange_block seq = exchange_block_seq(&t->shape, &tensor, t->size, peer),
+                              head = exchange_block_head(&t->shape, &tensor, t->size, peer);
+        int64_t batch = 2, token = t->shape.seq_local - 1;
+        assert_int_equal(seq.base - t->seq[0] + batch * seq.batch_stride + token * seq.token_stride,
+                         seq_at(t, batch, token, peer * 16 + 3, 0));
+        assert_int_equal(head.base - t->head[0] + batch * head.batch_stride + token * head.token_stride,
+                         head_at(t, batch, peer * t->shape.seq_local + token, 3, 0));
+        assert_true(batch * seq.batch_stride > INT64_C(1) << 33 && batch * head.batch_stride > INT64_C(1) << 33);
+    }
+    free(t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape), cmocka_unit_test(beyond_32_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
