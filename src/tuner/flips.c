@@ -189,7 +189,8 @@ static void say_next(const struct search *search, struct recommendation *out)
         text_print(out->next_measurement, size, "one training step at sp %d: it must show that the memory suffices",
                    now->plan.sp);
     else if (search->disturbed)
-        text_print(out->next_measurement, size, "the same on a quieter machine: other work kept these CPUs busy");
+        text_print(out->next_measurement, size, "the same on a quieter machine: %s slowed what was timed",
+                   search_disturber(r->dev));
     else if (!now->timed && r->replay)
         text_print(out->next_measurement, size, "the same without --replay: this is an estimate from small shapes");
     else if (!now->timed && r->effort == REQUEST_ESTIMATE)

@@ -206,7 +206,7 @@ static void hand_over(struct search *search, struct recommendation *out)
     out->check_total = search->check_total;
     out->check_remembered = search->check_remembered;
     if (search->disturbed)
-        request_assume(&out->request, "samples", "disturbed", "other work on these CPUs");
+        request_assume(&out->request, "samples", "disturbed", search_disturber(search->request->dev));
 }
 
 /* What to replay instead. Rows of a busy machine were good for a rough estimate when they were taken, and are not kept. */

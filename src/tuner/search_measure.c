@@ -254,6 +254,11 @@ static bool disturbed(const struct search *search, const struct part *part)
            (tried->rule == RULE_TAINTED || tried->rule == RULE_BUDGET);
 }
 
+const char *search_disturber(enum dev_kind dev)
+{
+    return dev == DEV_CPU ? "other work on these CPUs" : "other work on these GPUs, or heat,";
+}
+
 /* A busy machine gets a rough estimate rather than none. What is measured so is not kept for later. */
 static enum status measure_disturbed(struct search *search, const struct parts *parts, bool *done,
                                      struct bench_options *options)
@@ -267,7 +272,8 @@ static enum status measure_disturbed(struct search *search, const struct parts *
     if (!any || interrupt_pending())
         return STATUS_OK;
     if (!search->disturbed)
-        log_warn("other work keeps these CPUs busy: estimates are taken all the same, and are rough");
+        log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
+                 search_disturber(search->request->dev));
     search->disturbed = true;
     search_phase(search, 0.3, COARSE_FLOOR_US);
     options->repeats = -1;

@@ -42,6 +42,9 @@ enum status search_coarse(struct search *search, const struct request *request, 
 enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates,
                           const bool *which);
 
+/* What spoilt samples on such a device, as a subject: "other work on these CPUs". */
+const char *search_disturber(enum dev_kind dev);
+
 /* ---- search_scale.c: how much of a layer the budget lets us time ---- */
 /* Sets level and scale: the most detailed at which ten iterations of what is marked fit in the budget and in memory.
  * From the coarse samples and the request alone, so that a replay decides alike. *fits false when nothing does. */

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "tuner/search.h"
+#include "tuner/search_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -78,11 +79,17 @@ static void test_disturbed(void **state)
     fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
     run(&fake_default, STATUS_OK);
     char *screen = screen_of();
+    int before = answer.request.nassumptions;
     assert_null(strstr(screen, "slowed what was timed"));
     free(screen);
-    request_assume(&answer.request, "samples", "disturbed", "other work on these CPUs");
+    request_assume(&answer.request, "samples", "disturbed", search_disturber(DEV_CPU));
     screen = screen_of();
     SAYS(screen, "samples=disturbed: other work on these CPUs slowed what was timed");
+    free(screen);
+    answer.request.nassumptions = before;
+    request_assume(&answer.request, "samples", "disturbed", search_disturber(DEV_CUDA));
+    screen = screen_of();
+    SAYS(screen, "samples=disturbed: other work on these GPUs, or heat, slowed what was timed");
     free(screen);
 }
 
