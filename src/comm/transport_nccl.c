@@ -1,7 +1,7 @@
 /* comm/transport_nccl.c -- NCCL: a batch is one group of sends and receives by the job's communicator, on the queue's stream.
  *
  * A batch only enqueues. Its deadline is that of the wait for the queue (dev_sync); a rank that dies is noticed by the
- * supervisor and the bootstrap, which end the others. Messages to oneself are copies.
+ * supervisor and the bootstrap, which end the others. Messages to oneself are copies. A job of one rank needs no NCCL and loads none.
  */
 #include "comm/transport_nccl.h"
 
@@ -44,13 +44,6 @@ static enum status connect(struct nccl *nccl)
     return nccl_comm_open(nccl, nccl->size, nccl->rank, id, &nccl->comm);
 }
 
-static enum status load(struct nccl *nccl)
-{
-    TRY(nccl_load(&nccl->api));
-    text_print(nccl->in_use, sizeof nccl->in_use, "nccl");
-    return STATUS_OK;
-}
-
 /* docs/decisions/0008-peer-pointers.md says why it is CUDA IPC whatever the two versions are. */
 static void say(const struct nccl *nccl)
 {
@@ -59,6 +52,15 @@ static void say(const struct nccl *nccl)
         "NCCL %s, headers of %d.%d.%d; %s%s", nccl_version_text(nccl->api->version, version), NCCL_MAJOR, NCCL_MINOR,
         NCCL_PATCH,
         verdict_ok(&nccl->peers) ? "peers' memory by CUDA IPC" : "no peer's memory is mapped: ", nccl->peers.why);
+}
+
+static enum status meet(struct nccl *nccl)
+{
+    TRY(cuda_memory_probe(nccl));
+    TRY(nccl_routes_probe(nccl));
+    TRY(connect(nccl));
+    say(nccl);
+    return STATUS_OK;
 }
 
 static void nccl_close(void *state)
@@ -84,22 +86,19 @@ static enum status nccl_open(struct boot *boot, struct dev *dev, const char *pre
         nccl->dev = dev;
         nccl->rank = boot_rank(boot);
         nccl->size = boot_size(boot);
-        status = load(nccl);
+        text_print(nccl->in_use, sizeof nccl->in_use, "nccl");
+        if (nccl->size > 1)
+            status = nccl_load(&nccl->api);
     }
     status = boot_agree(boot, status, clock_deadline(BOOT_DEADLINE_US));
-    if (status == STATUS_OK)
-        status = cuda_memory_probe(nccl);
-    if (status == STATUS_OK)
-        status = nccl_routes_probe(nccl);
     if (status == STATUS_OK && nccl->size > 1)
-        status = connect(nccl);
+        status = meet(nccl);
     if (status != STATUS_OK) {
         const struct status_message kept = *status_last();
         nccl_close(nccl);
         status_restore(&kept);
         return status;
     }
-    say(nccl);
     *state = nccl;
     return STATUS_OK;
 }
@@ -145,7 +144,7 @@ static enum status own_next(const struct nccl *nccl, const struct transport_xfer
     return STATUS_OK;
 }
 
-/* A job of one rank has no NCCL. */
+/* By copies, in a job of one rank. */
 static enum status copy_own(const struct nccl *nccl, const struct transport_xfer *sends, int nsends,
                             const struct transport_xfer *recvs, int nrecvs, struct dev_queue *queue)
 {
