@@ -209,9 +209,13 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, const char *what, v
 {
     enum { WORD = 16 }; /* NCCL reads an end within a word as a word: compute-sanitizer tells */
     void *memory = NULL;
-    (void)dev;
-    TRY(dev_cuda_status(cudaMalloc(&memory, bytes / WORD * WORD + WORD), what));
-    cudaError_t error = cudaMemset(memory, 0, bytes > 0 ? bytes : 1);
+    cudaError_t error = cudaMalloc(&memory, bytes / WORD * WORD + WORD);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return FAIL(STATUS_NOMEM, "no GPU memory for %s (%zu bytes, GPU %d)", what, bytes, dev_cuda_index(dev));
+    }
+    TRY(dev_cuda_status(error, what));
+    error = cudaMemset(memory, 0, bytes > 0 ? bytes : 1);
     if (error == cudaSuccess) /* queues do not wait for the default stream, where this runs */
         error = cudaStreamSynchronize(cudaStreamLegacy);
     if (error != cudaSuccess) {

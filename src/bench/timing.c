@@ -60,7 +60,7 @@ static enum status gpu_open(struct timing *t)
     if (comm_size(world) == 1 || comm_size(world) > COPY_PEERS_RANKS || !verdict_ok(&verdict))
         return STATUS_OK;
     enum status status = window_create(world, copy_peers_flag_bytes(comm_size(world)), "flags of a meeting", &t->flags);
-    if (status == STATUS_UNSUPPORTED) {
+    if (status == STATUS_UNSUPPORTED || status == STATUS_NOMEM) {
         status_clear();
         return STATUS_OK;
     }

@@ -63,6 +63,12 @@ static const struct report *first_failure(const struct comm *group, const struct
     return first;
 }
 
+/* A want of memory is told as such: what is there later, or in another order, may do. */
+static enum status code_of(const struct report *failure)
+{
+    return failure->code == STATUS_NOMEM ? STATUS_NOMEM : STATUS_UNSUPPORTED;
+}
+
 /* Everybody's report; one rank's failure becomes everybody's, as the reason why there is no such memory. The reports
  * stand in memory of the group, until its next collective. */
 static enum status share(struct comm *group, enum status mine, const struct transport_key *key,
@@ -81,9 +87,9 @@ static enum status share(struct comm *group, enum status mine, const struct tran
     if (failure == NULL)
         return STATUS_OK;
     if (failures == group->size) /* found alike by all: nobody's in particular */
-        return FAIL(STATUS_UNSUPPORTED, "%s", failure->why);
+        return FAIL(code_of(failure), "%s", failure->why);
     int rank = group->ranks[failure - all];
-    return status_rank(FAIL(STATUS_UNSUPPORTED, "%s (rank %d)", failure->why, rank), rank);
+    return status_rank(FAIL(code_of(failure), "%s (rank %d)", failure->why, rank), rank);
 }
 
 /* ---- making one ---- */

@@ -31,7 +31,8 @@ enum { WINDOW_SLOTS = 4 }; /* kinds of signals between two ranks */
 struct verdict window_verdict(const struct comm *group);
 /* That, and is there room now for `bytes` on each rank? As this rank sees it: others may see less. */
 struct verdict window_room(const struct comm *group, size_t bytes);
-/* STATUS_UNSUPPORTED on all ranks, with one reason, when one rank has no such memory or cannot reach a peer's. */
+/* STATUS_UNSUPPORTED on all ranks, with one reason, when one rank has no such memory or cannot reach a peer's; STATUS_NOMEM when what it
+ * has is taken. */
 enum status window_create(struct comm *group, size_t bytes, const char *what, struct window **out);
 void window_destroy(struct window *window); /* accepts NULL */
 void *window_local(const struct window *window);

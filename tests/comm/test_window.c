@@ -2,6 +2,7 @@
  * where there can be none all ranks hear the same reason; a late or dead peer ends a wait and is named.
  */
 #include "base/mem.h"
+#include "comm/comm_group.h"
 #include "comm/window.h"
 #include "ranks.h"
 
@@ -208,6 +209,42 @@ static void a_small_dev_shm_is_said(void **state)
     }
 }
 
+static enum status no_memory(void *state, size_t bytes, const char *what, void **memory, void **local,
+                             struct transport_key *key)
+{
+    (void)state;
+    (void)memory;
+    (void)local;
+    (void)key;
+    return FAIL(STATUS_NOMEM, "no GPU memory for %s (%zu bytes, GPU 1)", what, bytes);
+}
+
+/* A device that is full now may have room later: no reason to give up such memory. */
+static int rank_full(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct window *window = NULL;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    const struct transport *roomy = side.comm->job->transport;
+    struct transport full = *roomy;
+    full.memory_create = no_memory;
+    if (launch->rank == 1)
+        side.comm->job->transport = &full;
+    RANK_CHECK(window_create(side.comm, 5000, "q by heads", &window) == STATUS_NOMEM && window == NULL);
+    RANK_CHECK(status_last()->rank == 1 && strstr(status_last()->what, "q by heads (") != NULL);
+    side.comm->job->transport = roomy;
+    int failed = use(side.comm);
+    side_close(&side);
+    return failed;
+}
+
+static void no_memory_left_is_told_as_such(void **state)
+{
+    (void)state;
+    ranks_pass(3, rank_full, NULL);
+}
+
 /* ---- waits that end ---- */
 
 static int rank_late(const struct launch *launch, void *arg)
@@ -284,6 +321,7 @@ int main(void)
         cmocka_unit_test(tcp_has_none),
         cmocka_unit_test(what_does_not_fit_is_refused_by_all),
         cmocka_unit_test(a_small_dev_shm_is_said),
+        cmocka_unit_test(no_memory_left_is_told_as_such),
         cmocka_unit_test(a_late_rank_is_named),
         cmocka_unit_test(a_death_ends_the_waits_of_all),
     };
