@@ -8,9 +8,11 @@
 
 enum { SUITE_LINES_MAX = 16 };
 
+enum suite_ranks { SUITE_ALL, SUITE_CPUS, SUITE_GPUS };
 struct suite_line {
     const char *subject;
-    const char *lists; /* options and values, separated by single blanks */
+    const char *lists;      /* options and values, separated by single blanks */
+    enum suite_ranks ranks; /* that it is for: exchanges and kernels have other names on GPUs */
 };
 
 struct suite {

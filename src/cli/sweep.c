@@ -37,7 +37,7 @@ const struct opt sweep_options[] = {
     {"m", 0, OPT_VALUE, "LIST", "gemm: rows [1k]"},
     {"n", 0, OPT_VALUE, "LIST", "gemm: columns [1k]"},
     {"k", 0, OPT_VALUE, "LIST", "gemm: inner size [1k]"},
-    {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32]"},
+    {"dtype", 0, OPT_VALUE, "LIST", "fp32,bf16,fp16 [fp32; exchange, attention, layer on GPUs: bf16]"},
     {"attention", 0, OPT_VALUE, "LIST", "attention kernels; `list` names them [cpu; flash2 on GPUs]"},
     {"exchange", 0, OPT_VALUE, "LIST", "exchanges, of methods that exchange; `list` names them [packed; nccl on GPUs]"},
     {"span", 0, OPT_VALUE, "LIST",
@@ -268,19 +268,22 @@ static enum status refuse_unspanned(struct cli *cli)
     return STATUS_OK;
 }
 
-/* The CPU's names mean nothing to a GPU. */
-static const char *fallback_of(const struct cli *cli, const struct sweep_axis *axis)
+/* The CPU's names mean nothing to a GPU, and flash2 computes no fp32. */
+static const char *fallback_of(const struct cli *cli, const struct sweep_axis *axis, const char *subject)
 {
-    if (cli->device == DEV_CUDA && strcmp(axis->option, "exchange") == 0)
-        return "nccl";
-    return cli->device == DEV_CUDA && strcmp(axis->option, "attention") == 0 ? "flash2" : axis->fallback;
+    if (cli->device != DEV_CUDA)
+        return axis->fallback;
+    return strcmp(axis->option, "exchange") == 0                                        ? "nccl"
+           : strcmp(axis->option, "attention") == 0                                     ? "flash2"
+           : strcmp(axis->option, "dtype") == 0 && (subject_bit(subject) & SHAPED) != 0 ? "bf16"
+                                                                                        : axis->fallback;
 }
 
 static enum status read_axis(struct cli *cli, const struct sweep_axis *axis, struct sweep *out)
 {
     const char *text = opt_value(&cli->opts, axis->option);
     if (text == NULL)
-        text = fallback_of(cli, axis);
+        text = fallback_of(cli, axis, out->base.subject);
     if (text == NULL)
         return STATUS_OK;
     char option[32];

@@ -84,6 +84,11 @@ static enum status parse_line(const struct suite_line *line, char **words, struc
     return opt_parse(argc, argv, tables, out);
 }
 
+static bool is_for(const struct suite_line *line, enum dev_kind device)
+{
+    return line->ranks == SUITE_ALL || (line->ranks == SUITE_GPUS) == (device == DEV_CUDA);
+}
+
 static enum status open_line(struct cli *cli, const struct suite_line *line, int ranks, struct worklist *out)
 {
     struct cli as = *cli;
@@ -106,6 +111,8 @@ enum status worklist_open(struct cli *cli, const char *subject, const struct sui
     }
     TRY(refuse_lists(cli, suite));
     for (const struct suite_line *line = suite->lines; line->subject != NULL && status == STATUS_OK; line++) {
+        if (!is_for(line, cli->device))
+            continue;
         status = WHERE(open_line(cli, line, ranks, out), "suite %s: %s %s", suite->name, line->subject, line->lists);
         out->n++;
     }
@@ -126,6 +133,7 @@ void worklist_close(struct worklist *work)
 enum status worklist_print_suites(struct cli *cli)
 {
     enum { ITEMS = 64 };
+    static const char *const on[] = {[SUITE_ALL] = "", [SUITE_CPUS] = " on CPUs", [SUITE_GPUS] = " on GPUs"};
     struct cli_item items[ITEMS];
     char names[ITEMS][32];
     int n = 0;
@@ -133,7 +141,7 @@ enum status worklist_print_suites(struct cli *cli)
         if (n < ITEMS)
             items[n++] = (struct cli_item){suites[i]->name, suites[i]->about};
         for (const struct suite_line *line = suites[i]->lines; line->subject != NULL && n < ITEMS; line++, n++) {
-            text_print(names[n], sizeof names[n], "%s %s", suites[i]->name, line->subject);
+            text_print(names[n], sizeof names[n], "%s %s%s", suites[i]->name, line->subject, on[line->ranks]);
             items[n] = (struct cli_item){names[n], line->lists};
         }
     }
