@@ -52,6 +52,15 @@ class GpuFigures(unittest.TestCase):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("| training, S=32,768: FSDP2", shown.stdout)
 
+    def test_docs_have_what_is_kept(self):
+        """Every line of exchange and attention stands in docs/measurement.md as it is shown."""
+        with open(os.path.join(ROOT, "docs", "measurement.md"), encoding="utf-8") as file:
+            docs = {" ".join(line.split()) for line in file}
+        shown = self.figures("show", "--parts", "exchange,attention")
+        lines = [" ".join(line.split()) for line in shown.stdout.splitlines() if line]
+        self.assertGreater(len(lines), 40)
+        self.assertEqual([line for line in lines if line not in docs], [])
+
 
 if __name__ == "__main__":
     unittest.main()
