@@ -40,11 +40,39 @@ struct cuda_event {
     bool recorded;
 };
 
+static struct dev_cuda_late *lates;
+
+void dev_cuda_late_watch(struct dev_cuda_late *late)
+{
+    late->next = lates;
+    lates = late;
+}
+
+void dev_cuda_late_forget(struct dev_cuda_late *late)
+{
+    struct dev_cuda_late **at = &lates;
+    while (*at != NULL && *at != late)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = late->next;
+}
+
+/* -1: no kernel gave up. */
+static int late_rank(void)
+{
+    for (const struct dev_cuda_late *late = lates; late != NULL; late = late->next)
+        if (*late->rank >= 0)
+            return *late->rank;
+    return -1;
+}
+
 enum status dev_cuda_status(cudaError_t error, const char *what)
 {
     int device = -1;
     if (error == cudaSuccess)
         return STATUS_OK;
+    if (late_rank() >= 0)
+        return FAIL(STATUS_TIMEOUT, "rank %d of the group did not come to an exchange in time", late_rank());
     if (cudaGetDevice(&device) != cudaSuccess)
         device = -1;
     (void)cudaGetLastError(); /* an error that is not sticky is told once */

@@ -42,6 +42,7 @@ struct copy_peers {
     struct meeting meeting;
     struct draw *draw;
     int32_t *late;
+    struct dev_cuda_late watched; /* late, for whoever waits for the kernel */
     bool early; /* the kernels that this GPU runs were built with the wait that an early launch needs */
     int exactly, most_blocks; /* 0: as many as are good */
 };
@@ -343,6 +344,8 @@ enum status copy_peers_open(struct dev *dev, int rank, int size, void *const *fl
     peers->meeting.limit_ns = (uint64_t)limit_us * 1000;
     peers->meeting.rank = rank;
     peers->meeting.size = size;
+    peers->watched.rank = peers->late;
+    dev_cuda_late_watch(&peers->watched);
     *out = peers;
     return STATUS_OK;
 }
@@ -351,13 +354,9 @@ void copy_peers_close(struct copy_peers *peers)
 {
     if (peers == NULL)
         return;
+    dev_cuda_late_forget(&peers->watched);
     if (!dev_cuda_stuck())
         cudaFreeHost(peers->late);
     dev_free(peers->dev, peers->meeting.count);
     free(peers);
-}
-
-int copy_peers_late(const struct copy_peers *peers)
-{
-    return *(volatile const int32_t *)peers->late;
 }

@@ -5,7 +5,7 @@
  * barrier is a word per block and rank in memory that all ranks map, read with acquire, and set with release where something was stored
  * before; its count lives on the
  * device, so a launch can be captured in a graph and replayed. A rank that does not come within the limit ends the kernel, and
- * with it this process's use of the GPU (copy_peers_late says which rank it was).
+ * with it this process's use of the GPU: whatever fails there from then on names that rank of the group.
  *
  *     flags: copy_peers_flag_bytes(size) of memory that peers reach, zeroed, on every rank
  *     TRY(copy_peers_open(dev, rank, size, all_flags, limit_us, &peers));
@@ -39,7 +39,6 @@ enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs
 enum status copy_peers_blocks(struct copy_peers *peers, int exactly, int most);
 /* A meeting alone: what follows on the queue begins on all ranks at once, but for the time that a store takes across a link. */
 enum status copy_peers_meet(struct copy_peers *peers, struct dev_queue *queue);
-int copy_peers_late(const struct copy_peers *peers); /* rank that a kernel waited for in vain, -1 */
 
 #ifdef __cplusplus
 }

@@ -220,10 +220,6 @@ static enum status push_run(void *state, enum exchange_direction direction, cons
     struct push *push = state;
     struct direct_call call = {&push->shape, &push->memory, push->rank, push->size, direction, tensors, n};
     TRY(direct_check(&call));
-    if (copy_peers_late(push->peers) >= 0) {
-        int late = comm_job_rank(push->group, copy_peers_late(push->peers));
-        return status_rank(FAIL(STATUS_TIMEOUT, "rank %d did not come to the exchange", late), late);
-    }
     TRY(dev_mark(push->mark[0], queue));
     TRY(RANGE("transfer", move(push, &call, queue)));
     push->marked = true;

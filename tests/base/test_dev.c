@@ -5,7 +5,9 @@
 #include "base/table.h"
 
 #if SPTUNE_CUDA
-static const char no_cuda[] = "no CUDA driver";
+#include "base/dev_cuda.h"
+
+static const char no_cuda[] = "CUDA driver";
 #else
 static const char no_cuda[] = "no support for cuda";
 #endif
@@ -179,6 +181,27 @@ static void a_room_counts_and_frees_what_it_gave(void **state)
     dev_close(dev);
 }
 
+#if SPTUNE_CUDA
+/* A kernel that gave up says for whom, whatever call hears of it, until nobody watches any more. */
+static void a_late_rank_is_the_reason(void **state)
+{
+    (void)state;
+    volatile int32_t none = -1, three = -1;
+    struct dev_cuda_late first = {.rank = &none}, second = {.rank = &three}, never = {.rank = &three};
+    dev_cuda_late_watch(&first);
+    dev_cuda_late_watch(&second);
+    dev_cuda_late_forget(&never);
+    CHECK_FAILS(STATUS_MACHINE, "a try failed on GPU", dev_cuda_status(cudaErrorLaunchFailure, "a try"));
+    CHECK_OK(dev_cuda_status(cudaSuccess, "a try"));
+    three = 3;
+    CHECK_OK(dev_cuda_status(cudaSuccess, "a try"));
+    CHECK_FAILS(STATUS_TIMEOUT, "rank 3 of the group", dev_cuda_status(cudaErrorLaunchFailure, "a try"));
+    dev_cuda_late_forget(&second);
+    CHECK_FAILS(STATUS_MACHINE, "a try failed on GPU", dev_cuda_status(cudaErrorLaunchFailure, "a try"));
+    dev_cuda_late_forget(&first);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +212,9 @@ int main(void)
         cmocka_unit_test(every_kind_is_a_row),
         cmocka_unit_test(nothing_may_be_released),
         cmocka_unit_test(a_queue_beside_keeps_its_order_and_its_failures),
+#if SPTUNE_CUDA
+        cmocka_unit_test(a_late_rank_is_the_reason),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
