@@ -56,8 +56,10 @@ enum status nccl_load(const struct nccl_api **out)
             return HINT(FAIL(STATUS_ABSENT, "NCCL cannot be loaded: %s", dlerror()),
                         "install NCCL, or set SPTUNE_NCCL to the file of one (PyTorch brings one)");
         TRY(resolve(library, &api));
+        char version[NCCL_VERSION_TEXT];
         if (api.ncclGetVersion(&api.version) != ncclSuccess || api.version < OLDEST)
-            return HINT(FAIL(STATUS_UNSUPPORTED, "NCCL %d is loaded", api.version), "install NCCL 2.18 or newer");
+            return HINT(FAIL(STATUS_UNSUPPORTED, "NCCL %s is loaded", nccl_version_text(api.version, version)),
+                        "install NCCL 2.18 or newer");
         loaded = true;
     }
     *out = &api;

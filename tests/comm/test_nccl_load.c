@@ -1,5 +1,5 @@
-/* tests/comm/test_nccl_load.c -- an NCCL that is not there, and a library that is none: what is said, and how the program ends; one rank
- * alone needs none. */
+/* tests/comm/test_nccl_load.c -- an NCCL that is not there, a library that is none, an old one: what is said, and how the program
+ * ends; one rank alone needs none. */
 #include "base/check.h"
 #include "base/dev_ops.h"
 #include "comm/ranks.h"
@@ -24,6 +24,15 @@ static void test_another_library(void **state)
     (void)state;
     setenv("SPTUNE_NCCL", "libm.so.6", 1);
     CHECK_FAILS(STATUS_ABSENT, "has no function nccl", nccl_load(&api));
+}
+
+static void test_an_old_one(void **state)
+{
+    const struct nccl_api *api = NULL;
+    (void)state;
+    setenv("SPTUNE_NCCL", OLD_LIBRARIES, 1);
+    CHECK_FAILS(STATUS_UNSUPPORTED, "NCCL 2.17.1 is loaded", nccl_load(&api));
+    assert_non_null(strstr(status_last()->hint, "2.18 or newer"));
 }
 
 /* Ranks on a device that says it is a GPU, without an NCCL. */
@@ -71,6 +80,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_another_library),
+        cmocka_unit_test(test_an_old_one),
         cmocka_unit_test(test_one_rank_needs_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,7 +233,7 @@ static void test_graphs_are_recognised(void **state)
     assert_true(why[0] != '\0');
 }
 
-/* A library that is not there is a reason, found again once it is. */
+/* A library that is not there, or too old, is a reason, found again once it is. */
 static void test_absent(void **state)
 {
     (void)state;
@@ -248,6 +248,10 @@ static void test_absent(void **state)
     struct verdict verdict = kernel->supports(&shape);
     assert_int_equal(verdict.rule, RULE_ABSENT);
     assert_int_equal(kernel->workspace_bytes(&shape, true, 1), 0);
+    setenv("SPTUNE_CUDNN", OLD_LIBRARIES, 1);
+    CHECK_FAILS(STATUS_UNSUPPORTED, "cuDNN 9.1.0 is loaded", cudnn_load(&api));
+    verdict = kernel->supports(&shape);
+    assert_true(verdict.rule == RULE_ABSENT && strstr(verdict.why, "cuDNN 9.1.0") != NULL);
     shape.head_dim = 12; /* what no cuDNN takes is told before */
     verdict = kernel->supports(&shape);
     assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);
