@@ -7,7 +7,7 @@ struct bad {
 };
 
 #if SPTUNE_CUDA
-#define NO_CUDA "no CUDA driver"
+#define NO_CUDA "CUDA driver" /* none, or none that shows a GPU */
 #else
 #define NO_CUDA "no support for cuda"
 #endif
