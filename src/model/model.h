@@ -26,6 +26,8 @@ struct model_rope {
     double theta, factor;
     double low, high, original;
 };
+/* Of lanes `pair` and pair + head_dim/2. */
+double model_rope_frequency(const struct model_rope *rope, int head_dim, int pair);
 
 struct model {
     char name[128]; /* as asked for: shipped name, file's directory or hub id */

@@ -46,18 +46,6 @@ struct decoder {
 
 /* ---- RoPE ---- */
 
-/* As Llama 3.1: short wavelengths stay, long ones are divided by `factor`, a ramp between. */
-static double scaled(const struct model_rope *rope, double freq)
-{
-    const double pi = 3.14159265358979323846;
-    if (rope->original <= 0)
-        return freq / rope->factor;
-    double wave = 2 * pi / freq, share = (rope->original / wave - rope->low) / (rope->high - rope->low);
-    if (share <= 0)
-        return freq / rope->factor;
-    return share >= 1 ? freq : (1 - share) * freq / rope->factor + share * freq;
-}
-
 static enum status rope_fill(struct decoder *decoder)
 {
     const struct model *m = &decoder->layout->model;
@@ -66,7 +54,7 @@ static enum status rope_fill(struct decoder *decoder)
     struct dev_queue *queue = NULL;
     TRY(mem_alloc((size_t)n * sizeof *host, "frequencies", (void **)&host));
     for (int i = 0; i < n; i++)
-        host[i] = (float)scaled(&m->rope, pow(m->rope.theta, -2.0 * i / m->head_dim));
+        host[i] = (float)model_rope_frequency(&m->rope, m->head_dim, i);
     enum status status = dev_alloc(decoder->dev, (size_t)n * sizeof *host, "frequencies", (void **)&decoder->inv_freq);
     if (status == STATUS_OK)
         status = dev_queue_create(decoder->dev, &queue);

@@ -61,7 +61,7 @@ struct recommend_file {
 struct recommend_proof {
     int candidate;
     double step_us; /* measured; 0 with `why` */
-    int64_t bytes;  /* of parameters, states and activations on the largest rank */
+    int64_t bytes;  /* on the largest rank, of parameters, states and activations; of a GPU all that was in use after the steps */
     char why[160];  /* why no step was taken, "" */
 };
 

@@ -3,6 +3,7 @@
 
 #include "model/model.h"
 
+#include <math.h>
 #include <string.h>
 
 static struct model read_with(const char *type, const char *more)
@@ -42,6 +43,46 @@ static void scaled_rope(void **state)
     assert_non_null(strstr(m.unlike, "yarn"));
 }
 
+/* Llama 3.1 8B's, from the formulas that came with it: what stays, two on the ramp, what is an eighth; then all halved. */
+static void frequencies(void **state)
+{
+    (void)state;
+    static const struct {
+        int pair;
+        double llama3, linear;
+    } rows[] = {{0, 1, 0.5},
+                {1, 0.8146172338565447, 0.8146172338565447 / 2},
+                {28, 0.0032114459947525913, 0.0032114459947525913 / 2},
+                {29, 0.002166570763503359, 0.0026160992529250353 / 2},
+                {34, 0.00017850781276799638, 0.0009384738703573801 / 2},
+                {35, 9.556212353964683e-05, 0.0007644969883171747 / 2},
+                {63, 3.068925988914511e-07, 2.455140791131609e-06 / 2}};
+    const struct model_rope llama3 = {.theta = 500000, .factor = 8, .low = 1, .high = 4, .original = 8192},
+                            linear = {.theta = 500000, .factor = 2};
+    for (int i = 0; i < CHECK_COUNT(rows); i++) {
+        assert_true(fabs(model_rope_frequency(&llama3, 128, rows[i].pair) / rows[i].llama3 - 1) < 1e-12);
+        assert_true(fabs(model_rope_frequency(&linear, 128, rows[i].pair) / rows[i].linear - 1) < 1e-12);
+    }
+}
+
+static void dropout(void **state)
+{
+    (void)state;
+    struct model m;
+    static const char *const bad[] = {"1", "-0.1", "\"some\""};
+    assert_true(read_with("llama", "").dropout == 0 && read_with("llama", "\"attention_dropout\":null").dropout == 0);
+    assert_true(read_with("qwen3", "\"attention_dropout\":0.25").dropout == 0.25);
+    for (int i = 0; i < CHECK_COUNT(bad); i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+                 "\"intermediate_size\":96,\"vocab_size\":100,\"attention_dropout\":%s}",
+                 bad[i]);
+        CHECK_FAILS(STATUS_USAGE, "", model_parse(text, strlen(text), "config.json", &m));
+        assert_non_null(strstr(status_last()->where, "attention_dropout"));
+    }
+}
+
 static void numbers_that_are_none(void **state)
 {
     (void)state;
@@ -79,6 +120,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epsilon_and_theta),
         cmocka_unit_test(scaled_rope),
+        cmocka_unit_test(frequencies),
+        cmocka_unit_test(dropout),
         cmocka_unit_test(numbers_that_are_none),
         cmocka_unit_test(decoders_of_another_kind),
     };
