@@ -143,7 +143,7 @@ static void groups_sum_by_their_communicator(void **state)
     ranks_pass(2, rank_sums, NULL);
 }
 
-/* The first rank alone cannot make it. */
+/* The first rank alone cannot make it, when the other has. */
 static int rank_refused(const struct launch *launch, void *arg)
 {
     const struct transport_sums *sums = transport_nccl.sums;
@@ -154,7 +154,10 @@ static int rank_refused(const struct launch *launch, void *arg)
     RANK_TRY(side_open(&side, launch, NULL));
     struct nccl nccl = open_nccl(side.boot);
     called.code = launch->rank == 0 ? ncclSystemError : ncclSuccess;
+    while (launch->rank == 0 && !board->flag[1])
+        ranks_sleep_ms(1);
     enum status status = sums->open(&nccl, 2, launch->rank, id, &own);
+    board->flag[launch->rank] = 1;
     RANK_CHECK((status == STATUS_OK) == (launch->rank == 1));
     RANK_CHECK((own == NULL) == (launch->rank == 0) && called.aborted == (launch->rank == 0 ? OWN : 0));
     while (status == STATUS_OK) /* it hears of that */
