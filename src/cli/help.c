@@ -52,8 +52,8 @@ static const struct topic topics[] = {
      "SPTUNE_EXCHANGE_BLOCKS   blocks of exchanges push and pull [by size]\n"
      "SPTUNE_RANK, SPTUNE_SIZE, SPTUNE_ROOT (host:port), SPTUNE_TOKEN (32 hex digits)\n"
      "                  start the ranks yourself: all four, on every rank. Open MPI's\n"
-     "                  mpirun and Slurm's srun are seen without; of several hosts they\n"
-     "                  need SPTUNE_ROOT and SPTUNE_TOKEN\n"
+     "                  mpirun and Slurm's srun are seen without; of several hosts\n"
+     "                  they need SPTUNE_ROOT and SPTUNE_TOKEN\n"
      "NCCL_*, UCX_*, OMP_*, CUDA_VISIBLE_DEVICES and SPTUNE_* are recorded with\n"
      "results, the token apart; no other variable is stored.\n"},
     {"ulysses", "the method in ten lines",
