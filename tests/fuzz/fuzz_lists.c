@@ -1,5 +1,5 @@
-/* fuzz/fuzz_lists.c -- what stands on a command line: numbers with units, lists and ranges, packed documents, and whole
- * lines of `bench` options up to the cells they make.
+/* fuzz/fuzz_lists.c -- what stands on a command line: numbers with units, lists and ranges, packed documents, separators, plans, and
+ * whole lines of `bench` options up to the cells they make.
  *
  * The first byte chooses; for a whole line each further line of the input is one word of it.
  */
@@ -7,7 +7,9 @@
 
 #include "base/units.h"
 #include "cli/sweep.h"
+#include "sp/plan.h"
 #include "sp/problem.h"
+#include "train/data.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -67,6 +69,33 @@ static void parse_docs_file(const uint8_t *data, size_t size)
     PARSES(problem_set_docs(&problem, path), problem.docs >= 0);
     check_docs(&problem);
     close(fd);
+}
+
+/* As `train --plan` takes it out of a recommendation: it means the same when it is written again, and can be judged. */
+static void parse_plan(const char *text)
+{
+    const struct problem problem = {
+        .batch = 1, .seq = 4096, .heads = 4, .kv_heads = 2, .head_dim = 8, .direction = PROBLEM_BOTH, .world = 2};
+    struct plan plan, again;
+    char first[PLAN_TEXT], second[PLAN_TEXT];
+    enum status status = plan_parse(text, &plan);
+    if (status != STATUS_OK) {
+        fuzz_refused(status, STATUS_USAGE, STATUS_NOMEM);
+        return;
+    }
+    FUZZ_MUST(plan_parse(plan_text(&plan, first), &again) == STATUS_OK);
+    FUZZ_MUST(strcmp(plan_text(&again, second), first) == 0);
+    struct verdict verdict = plan_check(&problem, &plan, DEV_CPU);
+    FUZZ_MUST(verdict_ok(&verdict) || verdict.why[0] != '\0');
+}
+
+static void parse_separator(const char *text, enum data_form form)
+{
+    struct data_separator separator = {0};
+    PARSES(data_separator_parse(text, "--separator", form, &separator),
+           separator.n >= 1 && separator.n <= DATA_SEPARATOR_MAX);
+    for (int i = 0; i < separator.n; i++)
+        FUZZ_MUST(separator.token[i] >= 0 && (form != DATA_BYTES || separator.token[i] < 256));
 }
 
 static void make_cells(struct cli *cli, const char *subject)
@@ -139,6 +168,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 'b':
         parse_line(data + 1, size - 1);
+        break;
+    case 'p':
+        parse_plan(text);
+        break;
+    case 's':
+        parse_separator(text, DATA_BYTES);
+        parse_separator(text, DATA_U32);
         break;
     default:
         parse_numbers(text);
