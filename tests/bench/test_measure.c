@@ -37,7 +37,7 @@ static int good_row(const struct sample *s, const struct bench_options *options)
 
 /* ---- every subject ---- */
 
-enum { MANY = 28 };
+enum { MANY = 25 };
 
 static int cases_make(int world, struct bench_case cases[MANY])
 {
@@ -55,24 +55,17 @@ static int cases_make(int world, struct bench_case cases[MANY])
         snprintf(cases[n].op, sizeof cases[n].op, "%s", whats[i]);
         cases[n].problem.direction = i == 0 ? PROBLEM_BOTH : i == 2 ? PROBLEM_BACKWARD : PROBLEM_FORWARD;
         cases[n].problem.kv_heads = i == 2 ? 1 : 4;
+        cases[n].buffers = i < 3 ? BENCH_USED : BENCH_HOT;
+        if (i == 2) /* of sums, which fetch what peers hold */
+            snprintf(cases[n].plan.exchange, PLAN_NAME, "direct");
         cases[n++].plan.chunks = i == 0 ? 2 : 1;
     }
     for (int i = 0; i < 3; i++) {
         static const char *const copies[] = {"memcpy", "memcpy_one", "peer"};
         cases[n] = bench_test_case("link", world, i < 2 ? world : 2);
-        cases[n].buffers = i == 1 ? BENCH_COLD : BENCH_HOT;
+        cases[n].buffers = i == 0 ? BENCH_HOT : i == 1 ? BENCH_COLD : BENCH_USED;
         cases[n].bytes = i == 1 ? 1 << 20 : 4096;
         snprintf(cases[n++].op, sizeof cases[n].op, "%s", copies[i]);
-    }
-    for (int i = 0; i < 3; i++) { /* both ways of an exchange, and summed copies of kv heads */
-        cases[n] = bench_test_case(i < 2 ? "exchange" : "link", world, i < 2 ? world : 2);
-        cases[n].buffers = BENCH_USED;
-        cases[n].problem.direction = i == 0 ? PROBLEM_BOTH : PROBLEM_BACKWARD;
-        cases[n].problem.kv_heads = i == 0 ? 4 : 1;
-        snprintf(cases[n].plan.exchange, PLAN_NAME, "%s", i == 0 ? "packed" : "direct");
-        if (i == 2)
-            snprintf(cases[n].op, sizeof cases[n].op, "peer");
-        n++;
     }
     cases[n] = bench_test_case("attention", world, 2);
     cases[n++].problem.direction = PROBLEM_BOTH;
