@@ -204,6 +204,12 @@ enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns)
     return queue->dev->ops->sync(queue, deadline_ns);
 }
 
+void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg)
+{
+    dev->look = look;
+    dev->look_arg = arg;
+}
+
 int dev_threads(const struct dev *dev)
 {
     return dev->ops->threads != NULL ? dev->ops->threads(dev) : 1;

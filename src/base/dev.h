@@ -78,7 +78,10 @@ enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void
 /* dst and src may each be host or device memory. */
 enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
 enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes);
+/* Until what is on the queue is done, or the deadline. What waits for a rank that is dead never is, so whoever knows of ranks gives a
+ * look: it is asked, by the thread that waits, every so often, and its failure ends the wait. Not where calls complete before they return. */
 enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns);
+void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg); /* look NULL: nobody is asked any more */
 
 /* Threads that a kernel may use at a time: of a CPU by default those of the process's binding, at most its control group's quota; 1
  * of what brings its own parallelism. Set it (1 to DEV_THREADS_MAX, else STATUS_USAGE) while nothing computes. */

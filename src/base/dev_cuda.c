@@ -118,11 +118,10 @@ static void leave(int code, void *arg)
     _exit(code);
 }
 
-static enum status give_up(int index)
+static void give_up(void)
 {
     if (!atomic_exchange(&stuck, true))
         on_exit(leave, NULL); /* registered last, so it runs first */
-    return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", index);
 }
 
 bool dev_cuda_opened(void)
@@ -355,10 +354,18 @@ static enum status cuda_sync(struct dev_queue *queue, int64_t deadline_ns)
         if (error != cudaErrorNotReady)
             return dev_cuda_status(error, "the work on this GPU");
         (void)cudaGetLastError();
-        if (clock_passed(deadline_ns))
-            return give_up(dev_cuda_index(queue->dev));
-        if (clock_passed(spin_ns))
-            nanosleep(&nap, NULL);
+        if (clock_passed(deadline_ns)) {
+            give_up();
+            return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", dev_cuda_index(queue->dev));
+        }
+        if (!clock_passed(spin_ns))
+            continue;
+        enum status status = queue->dev->look != NULL ? queue->dev->look(queue->dev->look_arg) : STATUS_OK;
+        if (status != STATUS_OK) {
+            give_up();
+            return status;
+        }
+        nanosleep(&nap, NULL);
     }
 }
 

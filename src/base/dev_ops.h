@@ -16,6 +16,8 @@ struct dev_ops;
 
 struct dev {
     const struct dev_ops *ops;
+    enum status (*look)(void *arg); /* dev_watch; NULL: none */
+    void *look_arg;
 };
 struct dev_queue {
     struct dev *dev;

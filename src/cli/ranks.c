@@ -132,11 +132,17 @@ static enum status try_thread(struct boot *boot, int64_t deadline)
     return status;
 }
 
+static enum status look(void *boot)
+{
+    return boot_poll(boot);
+}
+
 static enum status open_all(const struct job *job, const struct launch *launch, struct ranks *ranks)
 {
     int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
     TRY(boot_open(launch, deadline, &ranks->boot));
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
+    dev_watch(ranks->env.dev, look, ranks->boot);
     if (job->launched && job->options->kind == DEV_CUDA)
         TRY(ranks_check_places(ranks->boot, job->topo, ranks->env.dev, deadline));
     TRY(try_thread(ranks->boot, deadline));
@@ -228,6 +234,8 @@ static int rank_main(const struct launch *launch, void *arg)
     else if (status != STATUS_OK)
         give_up(job, launch->rank, ranks.boot, status);
     comm_close(ranks.env.world); /* bounded, whatever happened to the others */
+    if (ranks.env.dev != NULL)
+        dev_watch(ranks.env.dev, NULL, NULL);
     boot_close(ranks.boot);
     dev_close(ranks.env.dev);
     return status_exit_code(status);
