@@ -136,6 +136,39 @@ static int told_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+static bool has_phases(void *state)
+{
+    json_t *conditions = json_object();
+    subject_exchange.note(state, conditions);
+    bool has = json_number_value(json_object_get(conditions, "pack_us")) > 0 &&
+               json_object_get(conditions, "unpack_us") != NULL;
+    json_decref(conditions);
+    return has;
+}
+
+/* Phases of an exchange are those of iterations that it is told of and that ran, of one call each: a further call overwrites them. */
+static int phases_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct side side;
+    struct bench_case c = bench_test_case("exchange", launch->size, launch->size);
+    (void)arg;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    for (int whole = 0; whole < 2; whole++) {
+        void *state = NULL;
+        snprintf(c.op, sizeof c.op, "%s", whole ? "whole" : "in");
+        RANK_TRY(subject_exchange.create(&c, &env, &state));
+        RANK_TRY(subject_exchange.enqueue(state, 0));
+        RANK_TRY(subject_exchange.timed(state, false));
+        RANK_CHECK(!has_phases(state));
+        RANK_TRY(subject_exchange.timed(state, true));
+        RANK_CHECK(has_phases(state) == !whole);
+        subject_exchange.destroy(state);
+    }
+    side_close(&side);
+    return 0;
+}
+
 /* Rank 1 waits for nobody; what rank 0 waited is not in its row. An iteration that failed on one rank is kept by none. */
 static int last_rank(const struct launch *launch, void *arg)
 {
@@ -155,6 +188,12 @@ static void phases_are_the_last_ranks(void **state)
 {
     (void)state;
     ranks_pass(3, last_rank, no_arg);
+}
+
+static void phases_of_an_exchange_are_of_one_call(void **state)
+{
+    (void)state;
+    ranks_pass(2, phases_on, no_arg);
 }
 
 static void subjects_are_told(void **state)
@@ -182,6 +221,7 @@ int main(void)
         cmocka_unit_test(rows_are_timed),
         cmocka_unit_test(phases_are_the_last_ranks),
         cmocka_unit_test(subjects_are_told),
+        cmocka_unit_test(phases_of_an_exchange_are_of_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

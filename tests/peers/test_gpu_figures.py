@@ -16,9 +16,17 @@ class GpuFigures(unittest.TestCase):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def figures(self, *words):
-        command = [sys.executable, "-B", os.path.join(ROOT, "scripts", "gpu-figures"), "--sptune", "/bin/false", *words]
+    def figures(self, *words, sptune="/bin/false"):
+        command = [sys.executable, "-B", os.path.join(ROOT, "scripts", "gpu-figures"), "--sptune", sptune, *words]
         return subprocess.run(command, capture_output=True, text=True)
+
+    def program(self, name, text):
+        """A program that prints that, and leaves in NAME.asked what it was asked."""
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\ncat <<'END'\n{text}END\necho \"$*\" >$0.asked\n")
+        os.chmod(path, 0o755)
+        return path
 
     def put(self, name, rows):
         with open(os.path.join(self.folder, name + ".jsonl"), "w", encoding="utf-8") as file:
@@ -47,16 +55,53 @@ class GpuFigures(unittest.TestCase):
         self.put("train-32k", [{"step_us": us} for us in (2, 1)])
         self.refused("train: train-32k.jsonl has no third step")
 
+    def test_packs(self):
+        sizes = {4096: 24 << 20, 8192: 48 << 20, 32768: 192 << 20, 131072: 768 << 20}
+        self.put("packs", [{"key": {"seq": s}, "bytes": b, "times_us": [9], "median_us": 9, "conditions": {"pack_us": b / 1e6}} for s, b in sizes.items()])
+        self.put("copies", [{"key": {"bytes": b}, "times_us": [2 * b / 1e6], "median_us": b / 2e6 if b == 48 << 20 else b / 1e6} for b in sizes.values()])
+        shown = self.figures("show", "--out", self.folder)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        self.assertIn("| packing q, k and v, S=4,096: copy within the GPU / pack | 1.00 | [1.00..1.00] | >= 0.85 | met |", shown.stdout)
+        self.assertIn("| packing q, k and v, S=8,192: copy within the GPU / pack | 0.50 | [0.50..0.50] | >= 0.85 | missed |", shown.stdout)
+
+    def test_nccl_tests(self):
+        sizes = [1 << bits for bits in range(20, 31, 2)]
+        ours = [{"key": {"bytes": size}, "times_us": [size / 1e5] * 3, "median_us": size / 1e5} for size in sizes]
+        sptune = self.program("sptune", "".join(json.dumps(row) + "\n" for row in ours))
+        table = "# size count type redop root time algbw busbw #wrong\n" + "".join(
+            f"{size:12d} {size // 8:12d} float none -1 {size / 1.25e5:.1f} 125.00 62.50 0 1.00 1.00 1.00 N/A\n" for size in sizes
+        )
+        perf = self.program("alltoall_perf", table)
+        for command, asked in ((perf, "-t 2 -b 1M -e 1G -f 4"), (f"env {perf} -g 2", "-g 2 -b 1M")):
+            done = self.figures("--parts", "nccl-tests", "--nccl-tests", command, "--out", self.folder, sptune=sptune)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("| all-to-all of 1 MiB, loop: nccl-tests / bench collective | 0.80 | [0.80..0.80] | >= 0.95 | missed |", done.stdout)
+            self.assertEqual(done.stdout.count("bench collective"), len(sizes))
+            with open(perf + ".asked", encoding="utf-8") as file:
+                self.assertTrue(file.read().startswith(asked))
+        with open(os.path.join(self.folder, "nccl-tests-2.txt"), "w", encoding="utf-8") as file:
+            file.write(table.replace(" -1 ", " "))  # as one without a root would
+        shown = self.figures("show", "--parts", "nccl-tests", "--out", self.folder)
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("not size, count, type, redop, root, us, GB/s", shown.stderr)
+
+    def test_nccl_tests_that_is_not_here(self):
+        done = self.figures("--parts", "nccl-tests", "--out", self.folder)
+        self.assertEqual((done.returncode, done.stdout, os.listdir(self.folder)), (0, "", []))
+        self.assertEqual(done.stderr, "gpu-figures: nccl-tests is left out; right would be --nccl-tests PATH of its alltoall_perf\n")
+
     def test_kept(self):
         shown = self.figures("show")
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("| training, S=32,768: FSDP2", shown.stdout)
 
     def test_docs_have_what_is_kept(self):
-        """Every line of exchange and attention stands in docs/measurement.md as it is shown."""
+        """Every line of these parts, of those that are kept, stands in docs/measurement.md as it is shown."""
+        measured = os.listdir(os.path.join(ROOT, "results", "measured", "h200x2"))
+        files = {"exchange": "exchange.jsonl", "attention": "attention.jsonl", "packs": "packs.jsonl", "nccl-tests": "nccl-tests-1.txt"}
         with open(os.path.join(ROOT, "docs", "measurement.md"), encoding="utf-8") as file:
             docs = {" ".join(line.split()) for line in file}
-        shown = self.figures("show", "--parts", "exchange,attention")
+        shown = self.figures("show", "--parts", ",".join(part for part, file in files.items() if file in measured))
         lines = [" ".join(line.split()) for line in shown.stdout.splitlines() if line]
         self.assertGreater(len(lines), 40)
         self.assertEqual([line for line in lines if line not in docs], [])
