@@ -177,6 +177,11 @@ static int choose_blocks(const struct copy_peers *peers, int64_t bytes, bool sum
     return peers->most_blocks > 0 && blocks > peers->most_blocks ? peers->most_blocks : blocks;
 }
 
+int copy_peers_multiprocessors(const struct copy_peers *peers)
+{
+    return dev_cuda_sms(peers->dev);
+}
+
 enum status copy_peers_blocks(struct copy_peers *peers, int exactly, int most)
 {
     if (exactly < 0 || exactly > COPY_PEERS_BLOCKS || most < 0 || exactly > 2 * dev_cuda_sms(peers->dev))

@@ -37,6 +37,7 @@ enum status copy_peers_run(struct copy_peers *peers, const struct copy_job *jobs
 /* How many blocks a launch that chooses by size takes from now on: `exactly` so many, or `most` of them, for kernels that run beside it to
  * have the rest of the GPU; 0: no such wish. The same on every rank. STATUS_USAGE beyond COPY_PEERS_BLOCKS. */
 enum status copy_peers_blocks(struct copy_peers *peers, int exactly, int most);
+int copy_peers_multiprocessors(const struct copy_peers *peers); /* of this rank's GPU: what a launch chooses by beside the size */
 /* A meeting alone: what follows on the queue begins on all ranks at once, but for the time that a store takes across a link. */
 enum status copy_peers_meet(struct copy_peers *peers, struct dev_queue *queue);
 

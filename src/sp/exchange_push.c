@@ -12,11 +12,11 @@
  * the order rank + 1, rank + 2, ..., so that no link is everybody's first, and relies on the own block's jobs being the last; kernels
  * are at every peer's jobs at once.
  */
+#include "sp/exchange_blocks.h"
 #include "sp/exchange_direct_jobs.h"
 
 #include "base/mem.h"
 #include "base/range.h"
-#include "base/units.h"
 #include "kernels/copy_engine.h"
 #include "kernels/copy_peers.h"
 
@@ -100,31 +100,18 @@ static enum status prepare(const struct exchange_shape *shape, struct comm *grou
     return mem_alloc(size * sizeof *push->copies, "copies of a head", (void **)&push->copies);
 }
 
-/* SPTUNE_EXCHANGE_BLOCKS, for those who want to see what another number does; 0: not set. */
-static enum status blocks_asked(int *out)
-{
-    const char *text = getenv("SPTUNE_EXCHANGE_BLOCKS");
-    int64_t blocks = 0;
-    if (text != NULL && text[0] != '\0')
-        TRY(units_parse_count(text, "SPTUNE_EXCHANGE_BLOCKS", 1, COPY_PEERS_BLOCKS, &blocks));
-    *out = (int)blocks;
-    return STATUS_OK;
-}
-
 static enum status open_peers(struct push *push)
 {
-    int exactly = 0;
-    TRY(blocks_asked(&exactly));
     void *flags[COPY_PEERS_RANKS];
     for (int r = 0; r < push->size; r++)
         flags[r] = window_peer(push->flags, r);
-    TRY(copy_peers_open(push->dev, push->rank, push->size, flags, LIMIT_US, &push->peers));
-    return copy_peers_blocks(push->peers, exactly, push->shape.beside ? BESIDE_BLOCKS : 0);
+    return copy_peers_open(push->dev, push->rank, push->size, flags, LIMIT_US, &push->peers);
 }
 
 static enum status create(const struct exchange_shape *shape, struct comm *group, enum way way, void **state)
 {
     struct push *push = NULL;
+    struct exchange_blocks blocks;
     enum status status;
     struct verdict verdict = push_supports(shape, group);
     if (!verdict_ok(&verdict))
@@ -132,6 +119,9 @@ static enum status create(const struct exchange_shape *shape, struct comm *group
     TRY_OUT(comm_agree(group, prepare(shape, group, way, &push), "prepare an exchange"));
     TRY_OUT(window_create(group, copy_peers_flag_bytes(push->size), "flags of an exchange", &push->flags));
     TRY_OUT(comm_agree(group, open_peers(push), "prepare an exchange"));
+    TRY_OUT(exchange_blocks_agree(group, copy_peers_multiprocessors(push->peers), shape->beside ? BESIDE_BLOCKS : 0,
+                                  &blocks));
+    TRY_OUT(comm_agree(group, copy_peers_blocks(push->peers, blocks.exactly, blocks.most), "prepare an exchange"));
     *state = push;
     return STATUS_OK;
 out:
