@@ -13,72 +13,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUS_ID = 32, BOOT_ID = 40, WHY = 160 };
 /* Smaller allocations share a block with others, which would then be mapped with them. */
 static const size_t block_bytes = 2 << 20;
 
-struct card { /* of each rank */
-    char bus[BUS_ID], host[BOOT_ID];
-    int32_t ok; /* reaches all others */
-    char why[WHY];
-};
-
 _Static_assert(sizeof(cudaIpcMemHandle_t) <= TRANSPORT_KEY_BYTES, "a handle fits its key");
 
-static void host_name(char out[BOOT_ID])
+static void host_name(char out[CUDA_CARD_HOST])
 {
     char *text = NULL;
     size_t bytes = 0;
     out[0] = '\0';
     if (file_read("/proc/sys/kernel/random/boot_id", 4096, &text, &bytes) == STATUS_OK)
-        text_print(out, BOOT_ID, "%.36s", text);
+        text_print(out, CUDA_CARD_HOST, "%.36s", text);
     else
         status_clear();
     free(text);
 }
 
-/* Can this rank's GPU load and store the memory of `other`? */
-static bool reaches(const struct nccl *nccl, const struct card *mine, const struct card *other, int rank, char why[WHY])
+struct verdict cuda_memory_reach(const struct cuda_card *mine, const struct cuda_card *other, bool seen, bool access)
 {
-    int device = -1, can = 0;
-    why[0] = '\0';
     if (strcmp(mine->host, other->host) != 0)
-        text_print(why, WHY, "rank %d and rank %d are on different hosts", nccl->rank, rank);
-    else if (strcmp(mine->bus, other->bus) == 0)
-        return true;
-    else if (cudaDeviceGetByPCIBusId(&device, other->bus) != cudaSuccess)
-        text_print(why, WHY, "rank %d does not see the GPU %s of rank %d (CUDA_VISIBLE_DEVICES)", nccl->rank, other->bus, rank);
-    else if (cudaDeviceCanAccessPeer(&can, dev_cuda_index(nccl->dev), device) != cudaSuccess || !can)
-        text_print(why, WHY, "GPU %s of rank %d has no peer access to %s of rank %d", mine->bus, nccl->rank, other->bus, rank);
-    (void)cudaGetLastError();
-    return why[0] == '\0';
+        return verdict_no(RULE_EXCHANGE_CANNOT, "rank %d and rank %d are on different hosts", mine->rank, other->rank);
+    if (strcmp(mine->bus, other->bus) == 0)
+        return VERDICT_YES;
+    if (!seen)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "rank %d does not see the GPU %s of rank %d (CUDA_VISIBLE_DEVICES)", mine->rank,
+                          other->bus, other->rank);
+    if (!access)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "GPU %s of rank %d has no peer access to %s of rank %d", mine->bus, mine->rank,
+                          other->bus, other->rank);
+    return VERDICT_YES;
 }
 
-static enum status share(struct nccl *nccl, const struct card *mine, struct card *all)
+static struct verdict reach(const struct nccl *nccl, const struct cuda_card *mine, const struct cuda_card *other)
+{
+    int device = -1, can = 0;
+    bool seen = cudaDeviceGetByPCIBusId(&device, other->bus) == cudaSuccess;
+    bool access = seen && cudaDeviceCanAccessPeer(&can, dev_cuda_index(nccl->dev), device) == cudaSuccess && can;
+    (void)cudaGetLastError();
+    return cuda_memory_reach(mine, other, seen, access);
+}
+
+static enum status share(struct nccl *nccl, const struct cuda_card *mine, struct cuda_card *all)
 {
     return boot_allgather(nccl->boot, mine, sizeof *mine, all, clock_deadline(BOOT_DEADLINE_US));
 }
 
-static enum status probe(struct nccl *nccl, struct card *all)
+static enum status probe(struct nccl *nccl, struct cuda_card *all)
 {
-    struct card mine = {.ok = 1};
-    enum status status = dev_cuda_status(cudaDeviceGetPCIBusId(mine.bus, BUS_ID, dev_cuda_index(nccl->dev)), "asking for its bus id");
+    struct cuda_card mine = {.rank = nccl->rank};
+    enum status status =
+        dev_cuda_status(cudaDeviceGetPCIBusId(mine.bus, sizeof mine.bus, dev_cuda_index(nccl->dev)), "asking for its bus id");
     TRY(boot_agree(nccl->boot, status, clock_deadline(BOOT_DEADLINE_US)));
     host_name(mine.host);
     TRY(share(nccl, &mine, all));
-    for (int r = 0; r < nccl->size && mine.ok; r++)
-        mine.ok = r == nccl->rank || reaches(nccl, &mine, &all[r], r, mine.why);
+    for (int r = 0; r < nccl->size && verdict_ok(&mine.reach); r++)
+        mine.reach = r == nccl->rank ? VERDICT_YES : reach(nccl, &mine, &all[r]);
     TRY(share(nccl, &mine, all));
     nccl->peers = VERDICT_YES;
     for (int r = nccl->size - 1; r >= 0; r--)
-        if (!all[r].ok)
-            nccl->peers = verdict_no(RULE_EXCHANGE_CANNOT, "%s", all[r].why);
+        if (!verdict_ok(&all[r].reach))
+            nccl->peers = all[r].reach;
     return STATUS_OK;
 }
 
 enum status cuda_memory_probe(struct nccl *nccl)
 {
-    struct card *all = NULL;
+    struct cuda_card *all = NULL;
     enum status status = mem_alloc((size_t)nccl->size * sizeof *all, "cards of all ranks", (void **)&all);
     status = boot_agree(nccl->boot, status, clock_deadline(BOOT_DEADLINE_US));
     if (status == STATUS_OK)

@@ -112,6 +112,15 @@ enum status cuda_memory_map(void *state, int peer, const struct transport_key *k
 void cuda_memory_unmap(void *state, void *mapping);
 /* Collective: fills nccl->peers. */
 enum status cuda_memory_probe(struct nccl *nccl);
+/* A rank's GPU, as it tells the others: PCI bus id, boot id of its host, and in the end whether it reaches theirs. */
+enum { CUDA_CARD_BUS = 32, CUDA_CARD_HOST = 40 };
+struct cuda_card {
+    int32_t rank;
+    char bus[CUDA_CARD_BUS], host[CUDA_CARD_HOST];
+    struct verdict reach;
+};
+/* Can `mine` load and store the memory of `other`? seen: this process has that device; access: CUDA gives peer access to it. Pure. */
+struct verdict cuda_memory_reach(const struct cuda_card *mine, const struct cuda_card *other, bool seen, bool access);
 
 extern const struct transport transport_nccl;
 

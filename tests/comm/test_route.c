@@ -1,5 +1,5 @@
 /* tests/comm/test_route.c -- routes: who has none says so on every rank, a group of one needs none; and which of them an NCCL has, by
- * version, function, switch and driver. Over GPUs they are used in tests/sp/test_exchange_gpu.c. */
+ * version, function, switch and driver; which GPU's memory a rank reaches. Over GPUs they are used in tests/sp/test_exchange_gpu.c. */
 #include "comm/ranks.h"
 
 #include "base/check.h"
@@ -135,6 +135,22 @@ static void a_switch_is_named(void **state)
         unsetenv(cases[i].name);
     }
 }
+
+static void a_gpu_out_of_reach_is_named(void **state)
+{
+    (void)state;
+    const struct cuda_card mine = {.rank = 2, .bus = "0000:17:00.0", .host = "here"};
+    struct cuda_card other = {.rank = 5, .bus = "0000:CA:00.0", .host = "here"};
+    assert_int_equal(cuda_memory_reach(&mine, &other, true, true).rule, RULE_OK);
+    assert_no(cuda_memory_reach(&mine, &other, true, false),
+              "GPU 0000:17:00.0 of rank 2 has no peer access to 0000:CA:00.0 of rank 5");
+    assert_no(cuda_memory_reach(&mine, &other, false, false),
+              "rank 2 does not see the GPU 0000:CA:00.0 of rank 5 (CUDA_VISIBLE_DEVICES)");
+    memcpy(other.bus, mine.bus, sizeof other.bus); /* the same GPU */
+    assert_int_equal(cuda_memory_reach(&mine, &other, false, false).rule, RULE_OK);
+    memcpy(other.host, "there", sizeof "there"); /* where that bus id is another one */
+    assert_no(cuda_memory_reach(&mine, &other, true, true), "rank 2 and rank 5 are on different hosts");
+}
 #endif
 
 int main(void)
@@ -146,6 +162,7 @@ int main(void)
         cmocka_unit_test(an_old_nccl_is_named),
         cmocka_unit_test(a_missing_function_is_named),
         cmocka_unit_test(a_switch_is_named),
+        cmocka_unit_test(a_gpu_out_of_reach_is_named),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
