@@ -334,11 +334,6 @@ static enum status cuda_call(struct dev_queue *queue, enum status (*fn)(void *ar
     return fn(arg); /* it only enqueues */
 }
 
-static enum status cuda_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
-{
-    return dev_cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, dev_cuda_stream(queue)), "a copy");
-}
-
 static enum status cuda_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes)
 {
     return dev_cuda_status(cudaMemsetAsync(dst, byte, bytes, dev_cuda_stream(queue)), "a fill");
@@ -367,6 +362,25 @@ static enum status cuda_sync(struct dev_queue *queue, int64_t deadline_ns)
         }
         nanosleep(&nap, NULL);
     }
+}
+
+/* Memory that the driver does not know: plain malloc. */
+static bool pageable(const void *memory)
+{
+    struct cudaPointerAttributes attributes;
+    cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
+    (void)cudaGetLastError();
+    return error != cudaSuccess || attributes.type == cudaMemoryTypeUnregistered;
+}
+
+/* The runtime keeps its caller until a copy to pageable memory is done, and in one from there until its last 64 KiB are on their way. What
+ * is on the queue before it would then be waited for without end, whoever of the job has died: so that wait is ours. */
+static enum status cuda_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
+{
+    enum { STAGED_BYTES = 64 << 10 };
+    if (pageable(dst) || (bytes > STAGED_BYTES && pageable(src)))
+        TRY(cuda_sync(queue, INT64_MAX));
+    return dev_cuda_status(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, dev_cuda_stream(queue)), "a copy");
 }
 
 static enum status cuda_event_create(struct dev *dev, struct dev_event **out)
