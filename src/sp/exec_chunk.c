@@ -36,6 +36,13 @@ void exec_chunk(const struct problem *problem, const struct plan *plan, int rank
     }
 }
 
+void exec_chunk_rest(const struct exec_chunk *first, int heads, int kv_heads, struct exec_chunk *out)
+{
+    *out = (struct exec_chunk){.first = first->count, .new_first = first->new_count};
+    out->count = heads - out->first;
+    out->new_count = kv_heads - out->new_first;
+}
+
 bool exec_chunk_shared(const struct problem *problem, const struct plan *plan, int rank)
 {
     struct exec_chunk chunk;

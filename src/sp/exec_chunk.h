@@ -31,6 +31,8 @@ struct exec_chunk {
 };
 
 void exec_chunk(const struct problem *problem, const struct plan *plan, int rank, int chunk, struct exec_chunk *out);
+/* What all chunks after the first bring in, as one: first, count, new_first, new_count. heads and kv_heads are local. */
+void exec_chunk_rest(const struct exec_chunk *first, int heads, int kv_heads, struct exec_chunk *out);
 /* Is some kv head of this rank read by more than one chunk? Then dk and dv are kept in fp32 until the last chunk. */
 bool exec_chunk_shared(const struct problem *problem, const struct plan *plan, int rank);
 /* Elements per token and peer of the widest call of an exchange: q, k, v together, or o. */

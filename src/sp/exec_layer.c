@@ -140,6 +140,7 @@ static enum status steps_create(struct exec *exec)
         for (int m = 0; m < EXEC_MARKS; m++)
             TRY(dev_event_create(exec->dev, &step->mark[m]));
     }
+    exec_chunk_rest(&exec->steps[0].heads, exec->heads, exec->kv_heads, &exec->rest);
     return STATUS_OK;
 }
 

@@ -5,9 +5,11 @@
  * Beside each other, with chunks and a device that can: a second queue carries the exchanges, so that only the first
  * way in and the last way out are exposed.
  *
- *     exchanges    in 0 | in 1        | out 0  in 2 | out 1  in 3 | ...         | out n-1
- *     attention         | attention 0 | attention 1 | attention 2 | ...         |
+ *     exchanges    in 0 | in of all others | out 0       | out 1       | ...         | out n-1
+ *     attention         | attention 0      | attention 1 | attention 2 | ...         |
  *
+ * All others at once, because a kernel of attention may leave another no room until it ends: what comes in then would be behind what goes
+ * out, and attention behind both.
  * The order on the second queue is fixed, the same on every rank, as collectives need it.
  */
 #include "sp/exec_state.h"
@@ -21,8 +23,9 @@ static enum status call_in(void *arg)
 {
     struct exec_step *step = arg;
     struct exec *exec = step->exec;
+    const int chunk = (int)(step - exec->steps);
     TRY(dev_mark(step->mark[EXEC_IN_BEGINS], exec->beside));
-    TRY(exec_step_in(exec, exec->backward, step, exec->beside));
+    TRY(exec_step_in(exec, exec->backward, chunk == 0 ? &step->heads : &exec->rest, chunk, exec->beside));
     return dev_mark(step->mark[EXEC_IN_ENDS], exec->beside);
 }
 
@@ -50,7 +53,7 @@ static enum status in_turn(struct exec *exec, unsigned parts, struct dev_queue *
         struct exec_step *step = &exec->steps[c];
         TRY(dev_mark(step->mark[EXEC_IN_BEGINS], queue));
         if (parts & EXEC_IN)
-            TRY(exec_step_in(exec, exec->backward, step, queue));
+            TRY(exec_step_in(exec, exec->backward, &step->heads, c, queue));
         TRY(dev_mark(step->mark[EXEC_IN_ENDS], queue));
         if (parts & EXEC_ATTENTION)
             TRY(attention(exec, c, queue));
@@ -69,14 +72,13 @@ static enum status beside(struct exec *exec, struct dev_queue *queue)
     int n = exec->plan.chunks;
     dev_queue_marks(exec->beside, dev_queue_marks_on(queue));
     TRY(dev_event_wait(exec->beside, exec->begins));
-    TRY(dev_call(exec->beside, call_in, &steps[0]));
-    TRY(dev_event_record(exec->arrived[0], exec->beside));
+    for (int c = 0; c < 2; c++) {
+        TRY(dev_call(exec->beside, call_in, &steps[c]));
+        TRY(dev_event_record(exec->arrived[c], exec->beside));
+    }
     for (int c = 0; c < n; c++) {
-        if (c + 1 < n) {
-            TRY(dev_call(exec->beside, call_in, &steps[c + 1]));
-            TRY(dev_event_record(exec->arrived[(c + 1) % 2], exec->beside));
-        }
-        TRY(dev_event_wait(queue, exec->arrived[c % 2]));
+        if (c < 2)
+            TRY(dev_event_wait(queue, exec->arrived[c]));
         TRY(attention(exec, c, queue));
         TRY(dev_event_wait(exec->beside, steps[c].mark[EXEC_ATTENTION_ENDS]));
         TRY(dev_call(exec->beside, call_out, &steps[c]));
@@ -98,13 +100,14 @@ enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue)
     return status;
 }
 
-/* Summed over chunks. */
+/* Summed over chunks, of which those after the first come in together where that is beside attention. */
 static double part_us(const struct exec *exec, unsigned part, enum exec_mark from)
 {
+    const bool together = part == EXEC_IN && exec->beside != NULL && exec->ran == EXEC_ALL;
     double sum = 0, us;
     if (!(exec->ran & part))
         return 0;
-    for (int c = 0; c < exec->plan.chunks; c++)
+    for (int c = 0; c < (together ? 2 : exec->plan.chunks); c++)
         if (dev_event_us(exec->steps[c].mark[from], exec->steps[c].mark[from + 1], &us) == STATUS_OK)
             sum += us;
     return sum;

@@ -72,6 +72,7 @@ struct exec {
     int64_t *cu; /* documents, NULL when not packed */
     int docs;
     struct exec_step *steps;      /* [plan.chunks] */
+    struct exec_chunk rest;       /* all chunks but the first, whose heads come in one exchange where it runs beside attention */
     struct dev_queue *beside;     /* carries the exchanges while the caller's computes; NULL: one queue carries all */
     struct dev_event *arrived[2]; /* of the chunks in flight */
     struct dev_event *begins, *ends; /* of the last run */
@@ -89,7 +90,7 @@ enum status exec_layer_prepare(struct exec *exec); /* what can fail on this rank
 enum status exec_layer_build(struct exec *exec);   /* collective over the group */
 void exec_layer_destroy(struct exec *exec);        /* also of what is half-built; not the exec itself */
 
-enum status exec_step_in(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
+enum status exec_step_in(struct exec *exec, bool backward, const struct exec_chunk *heads, int chunk, struct dev_queue *queue);
 enum status exec_step_attention(struct exec *exec, bool backward, int chunk, struct dev_queue *queue);
 enum status exec_step_out(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue);
 

@@ -34,10 +34,9 @@ static struct exchange_tensor tensor_kv(const struct exec *exec, void *seq, char
                                     .sum = true};
 }
 
-enum status exec_step_in(struct exec *exec, bool backward, const struct exec_step *step, struct dev_queue *queue)
+enum status exec_step_in(struct exec *exec, bool backward, const struct exec_chunk *heads, int chunk, struct dev_queue *queue)
 {
     const struct exec_tensors *t = &exec->tensors;
-    const struct exec_chunk *heads = &step->heads;
     struct exchange_tensor tensors[EXCHANGE_TENSORS_MAX];
     int n = 1;
     if (exec->exchange == NULL)
@@ -51,7 +50,7 @@ enum status exec_step_in(struct exec *exec, bool backward, const struct exec_ste
             tensors[n++] = tensor_kv(exec, t->v, exec->v, exec->dim_v, heads->new_first, heads->new_count);
         }
     }
-    return RANGE_AT("exchange in", step - exec->steps,
+    return RANGE_AT("exchange in", chunk,
                     exec->exchange->run(exec->exchange_state, EXCHANGE_TO_HEADS, tensors, n, queue));
 }
 

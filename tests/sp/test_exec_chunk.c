@@ -66,12 +66,24 @@ static void check_chunks(int heads, int kv, int sp)
             int moved[HEADS_MAX] = {0}, sent[HEADS_MAX] = {0}, readers[HEADS_MAX] = {0};
             bool shared = exec_chunk_shared(&problem, (plan.chunks = chunks, &plan), rank);
             int at = 0, base = exchange_first_head(kv, sp, rank);
+            struct exec_chunk rest = {0};
             for (int c = 0; c < chunks; c++) {
                 struct exec_chunk chunk;
                 bool needed[HEADS_MAX] = {false};
                 exec_chunk(&problem, &plan, rank, c, &chunk);
                 assert_int_equal(chunk.first, at);
                 at += chunk.count;
+                if (c == 0) {
+                    exec_chunk_rest(&chunk, hl, kv_local, &rest);
+                } else { /* what is left of the rest after the chunks before this one */
+                    assert_int_equal(rest.first, chunk.first);
+                    rest.first += chunk.count;
+                    rest.count -= chunk.count;
+                    if (chunk.new_count > 0)
+                        assert_int_equal(rest.new_first, chunk.new_first);
+                    rest.new_first += chunk.new_count;
+                    rest.new_count -= chunk.new_count;
+                }
                 for (int i = chunk.first; i < chunk.first + chunk.count; i++) {
                     int want = (rank * hl + i) / group - base;
                     needed[want] = true;
@@ -90,6 +102,8 @@ static void check_chunks(int heads, int kv, int sp)
                     sent[j]++;
             }
             assert_int_equal(at, hl);
+            assert_int_equal(rest.count, 0);
+            assert_int_equal(rest.new_count, 0);
             bool several = false;
             for (int j = 0; j < kv_local; j++) {
                 assert_int_equal(moved[j], 1);
