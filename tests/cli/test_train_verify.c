@@ -1,0 +1,105 @@
+/* tests/cli/test_train_verify.c -- `sptune train --verify`: under each split, norm, type and mask, and where it has to fail. */
+#include "cli/train_run.h"
+
+#include <math.h>
+
+static void test_verify(void **state)
+{
+    (void)state;
+    static const char *const splits[] = {"--sp 2", "--sp 2 --method split_gather", "--tp 2", "--sp 1 --zero 2",
+                                         "--sp 1 --dp-replicate 2 --accumulate 2"};
+    for (int i = 0; i < CHECK_COUNT(splits); i++) {
+        struct run run;
+        run_do(&run, TINY "--verify %s --json", splits[i]);
+        run_expect(&run, 0);
+        json_t *document = run_json(&run, "train"), *verify = json_object_get(document, "verify");
+        assert_int_equal(json_integer_value(json_object_get(document, "rows_per_step")), i < 3 ? 2 : i == 3 ? 4 : 8);
+        assert_int_equal(json_integer_value(json_object_get(verify, "tensors")), 38); /* 9 a layer, embedding, norm */
+        assert_true(json_real_value(json_object_get(verify, "grad_error")) <= 1e-5);
+        json_decref(document);
+        run_free(&run);
+    }
+    struct run run;
+    run_do(&run, TINY "--verify --jsonl");
+    run_expect(&run, 0);
+    assert_int_equal(run_lines(run.out), 1);
+    run_says(run.out, "\"verify\":{\"loss\":");
+    run_free(&run);
+}
+
+/* The loss of the first step by either norm, which differ where rows differ in their labels, and of neither are gradients off. */
+static double verified_loss(const char *norm)
+{
+    struct run run;
+    run_do(&run, TINY "--verify --sp 1 --micro-batch 1 --accumulate 3 --separator '\n' --loss-norm %s --json", norm);
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train");
+    double loss = json_real_value(json_object_get(json_object_get(document, "verify"), "loss"));
+    json_decref(document);
+    run_free(&run);
+    return loss;
+}
+
+static void test_verify_norms(void **state)
+{
+    (void)state;
+    assert_true(fabs(verified_loss("tokens") - verified_loss("group")) > 1e-6);
+}
+
+/* Weights that make a softmax of one key alone: its gradients are what rounding leaves, and that is another in a ring. */
+static void test_verify_fails(void **state)
+{
+    (void)state;
+    struct run run;
+    plant();
+    spoil("seedling/step-1/model.safetensors", "sharp.safetensors", "model.layers.0.input_layernorm.weight", 0, -1,
+          3000);
+    run_do(&run, TINY "--verify --method ring --from sharp.safetensors");
+    run_expect(&run, 1);
+    run_says(run.err, "the sharded run is not the whole one: loss off by ");
+    run_says(run.err, "the gradient of model.layers.0.self_attn.");
+    run_says(run.out, "gradients of 38 tensors: largest relative error");
+    run_free(&run);
+}
+
+/* Of rows of one token the gradients of queries and keys are 0 but for rounding: no difference to speak of. */
+static void test_verify_nothing(void **state)
+{
+    (void)state;
+    static const char *const splits[] = {"--sp 1", "--sp 2", "--sp 2 --method ring"};
+    for (int i = 0; i < CHECK_COUNT(splits); i++) {
+        struct run run;
+        run_do(&run, "train --seq 1 --ranks 2 --verify %s", splits[i]);
+        run_expect(&run, 0);
+        run_free(&run);
+    }
+}
+
+/* Narrow types are held against fp32, to twice what the whole run in their type is off. */
+static void test_verify_narrow(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"bf16", "fp16"};
+    for (int i = 0; i < CHECK_COUNT(types); i++) {
+        struct run run;
+        run_do(&run, TINY "--verify --sp 2 --method ring --dtype %s --json", types[i]);
+        run_expect(&run, 0);
+        json_t *document = run_json(&run, "train"), *verify = json_object_get(document, "verify");
+        double error = json_real_value(json_object_get(verify, "grad_error")),
+               most = json_real_value(json_object_get(verify, "grad_error_allowed"));
+        assert_true(error > 1e-5 && error <= most);
+        assert_true(most > 1e-4 && most < 0.5);
+        json_decref(document);
+        run_free(&run);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verify),        cmocka_unit_test(test_verify_norms),
+        cmocka_unit_test(test_verify_fails),  cmocka_unit_test(test_verify_nothing),
+        cmocka_unit_test(test_verify_narrow),
+    };
+    return cmocka_run_group_tests(tests, run_place, run_leave);
+}
