@@ -62,8 +62,10 @@ MODELS = {
     "qwen3": SHAPE | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False, "head_dim": 16,
                       "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None, "use_sliding_window": False,
                       "sliding_window": None, "max_window_layers": 2, "tie_word_embeddings": False},
+    "mistral": SHAPE | {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+                        "sliding_window": 9, "tie_word_embeddings": False},
 }
-PACKED = ("llama",)
+PACKED = ("llama", "mistral")
 
 
 def load(folder, attention):
@@ -151,18 +153,18 @@ def batch(documents):
     return {"documents": documents, "positions": positions, "ids": ids, "labels": labels}
 
 
-def mask_of(documents):
-    """0 where query i sees key j, of the same document and not after it; else -infinity. [rows][1][tokens][tokens]"""
+def mask_of(documents, window):
+    """0 where query i sees key j, of the same document, not after it and less than a window before it; else -infinity. [rows][1][tokens][tokens]"""
     rows = []
     for lengths in documents:
         owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
-        sees = (owner[:, None] == owner[None, :]).tril()
+        sees = (owner[:, None] == owner[None, :]).tril().triu(1 - (window or TOKENS))
         rows.append(torch.zeros(sees.shape, dtype=torch.float64).masked_fill(~sees, float("-inf")))
     return torch.stack(rows)[:, None]
 
 
 def exact_loss(model, data):
-    mask = mask_of(data["documents"])
+    mask = mask_of(data["documents"], getattr(model.config, "sliding_window", None))
     logits = model(data["ids"], attention_mask=mask, position_ids=data["positions"], use_cache=False).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), data["labels"].flatten(), ignore_index=-100)
 

@@ -201,7 +201,7 @@ static int rank_scene(const struct launch *launch, void *arg)
     return failed;
 }
 
-static const char *const models[] = {"llama", "qwen2", "qwen3"};
+static const char *const models[] = {"llama", "qwen2", "qwen3", "mistral"}, *const packed[] = {"llama", "mistral"};
 static const struct {
     int sp, shard, zero;
     bool beside;
@@ -225,8 +225,9 @@ static void loss_and_gradients(void **state)
 static void packed_documents(void **state)
 {
     (void)state;
-    for (int s = 0; s < CHECK_COUNT(splits); s++)
-        pass("llama", "packed", s, false);
+    for (int m = 0; m < CHECK_COUNT(packed); m++)
+        for (int s = 0; s < CHECK_COUNT(splits); s++)
+            pass(packed[m], "packed", s, false);
 }
 
 static void twenty_steps(void **state)
