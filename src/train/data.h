@@ -73,6 +73,10 @@ struct data; /* owned; one thread uses it */
 enum status data_open(const struct data_options *options, struct data **out);
 void data_close(struct data *data); /* accepts NULL */
 
+/* Is every token of the file below the vocabulary? Ranks share the question: this one reads part `part` of `parts`, or nothing where no token
+ * of this form is as large. STATUS_USAGE names the first that is not; an interrupt ends it. */
+enum status data_check(struct data *data, int part, int parts);
+
 int64_t data_tokens(const struct data *data);            /* of the file */
 int64_t data_steps(const struct data *data);             /* that every group can be served in; the same on every rank */
 int64_t data_seq(const struct data *data, int64_t step); /* tokens of its rows before padding */

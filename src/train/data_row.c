@@ -2,6 +2,7 @@
 #include "train/data_private.h"
 
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -9,32 +10,69 @@
 
 /* ---- out of the file ---- */
 
-static uint32_t token_at(const void *raw, enum data_form form, int64_t i)
+/* bytes: of a token */
+static uint32_t token_at(const void *raw, int bytes, int64_t i)
 {
-    const unsigned char *byte = (const unsigned char *)raw + i * data_token_bytes(form);
-    if (form == DATA_BYTES)
+    const unsigned char *byte = (const unsigned char *)raw + i * bytes;
+    if (bytes == 1)
         return byte[0];
     uint32_t low = (uint32_t)byte[0] | (uint32_t)byte[1] << 8;
-    return form == DATA_U16 ? low : low | (uint32_t)byte[2] << 16 | (uint32_t)byte[3] << 24;
+    return bytes == 2 ? low : low | (uint32_t)byte[2] << 16 | (uint32_t)byte[3] << 24;
+}
+
+/* The file's tokens from `first` on. */
+static enum status check_tokens(const struct data *data, const void *raw, int64_t first, int64_t n)
+{
+    const int bytes = data_token_bytes(data->o.form);
+    const uint32_t vocab = (uint32_t)data->o.vocab;
+    int64_t i = 0;
+    while (i < n && token_at(raw, bytes, i) < vocab)
+        i++;
+    if (i == n)
+        return STATUS_OK;
+    return HINT(WHERE(FAIL(STATUS_USAGE, "token %lld is %lu, the vocabulary has %lld", (long long)(first + i),
+                           (unsigned long)token_at(raw, bytes, i), (long long)data->o.vocab),
+                      "%s, read as %s", data->o.name, data_form_name(data->o.form)),
+                "tokens below it; is it the tokenizer of this model, and this form of file?");
+}
+
+static enum status check_range(struct data *data, int64_t first, int64_t end, int64_t most, void *raw)
+{
+    const int bytes = data_token_bytes(data->o.form);
+    for (int64_t n; first < end; first += n) {
+        n = end - first < most ? end - first : most;
+        TRY(interrupt_status());
+        TRY(file_read_at(data->fd, data->o.name, first * bytes, raw, (size_t)(n * bytes)));
+        TRY(check_tokens(data, raw, first, n));
+    }
+    return STATUS_OK;
+}
+
+enum status data_check(struct data *data, int part, int parts)
+{
+    const int64_t most = 256 << 10; /* tokens at a time, which stay in a cache */
+    const int bytes = data_token_bytes(data->o.form);
+    int64_t each = data->tokens / parts, more = data->tokens % parts;
+    int64_t first = each * part + (part < more ? part : more), end = first + each + (part < more);
+    void *raw = NULL;
+    if (data->o.vocab >> 8 * bytes > 0)
+        return STATUS_OK;
+    TRY(mem_alloc((size_t)(most * bytes), "a part of the file", &raw));
+    enum status status = check_range(data, first, end, most, raw);
+    free(raw);
+    return status;
 }
 
 enum status data_load(struct data *data, int64_t first, int64_t seq, struct data_row *out)
 {
-    enum data_form form = data->o.form;
-    int bytes = data_token_bytes(form);
+    int bytes = data_token_bytes(data->o.form);
     int64_t looked_back = data->o.separator.n > 0 ? data->o.separator.n - 1 : 0;
     int64_t before = first < looked_back ? first : looked_back, ahead = first + seq < data->tokens;
     int64_t n = before + seq + ahead;
     TRY(file_read_at(data->fd, data->o.name, (first - before) * bytes, data->raw, (size_t)(n * bytes)));
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t token = token_at(data->raw, form, i);
-        if (token >= data->o.vocab)
-            return HINT(WHERE(FAIL(STATUS_USAGE, "token %lld is %lu, the vocabulary has %lld",
-                                   (long long)(first - before + i), (unsigned long)token, (long long)data->o.vocab),
-                              "%s, read as %s", data->o.name, data_form_name(form)),
-                        "tokens below it; is it the tokenizer of this model, and this form of file?");
-        data->tokens_of_row[i] = (int32_t)token;
-    }
+    TRY(check_tokens(data, data->raw, first - before, n));
+    for (int64_t i = 0; i < n; i++)
+        data->tokens_of_row[i] = (int32_t)token_at(data->raw, bytes, i);
     *out = (struct data_row){.at = data->tokens_of_row + before, .seq = seq, .before = before, .ahead = ahead};
     return STATUS_OK;
 }

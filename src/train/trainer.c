@@ -67,6 +67,17 @@ static enum status data_prepare(struct trainer *t)
     return mem_alloc((size_t)o->plan.accumulate * sizeof *t->batch, "batches", (void **)&t->batch);
 }
 
+/* Before anything is taken or trained. Each rank looks at a part of the file, on whatever disk. */
+static enum status tokens_fit(const struct trainer *t)
+{
+    int64_t was = comm_deadline(t->world);
+    comm_set_deadline(t->world, GROUPS_PATIENCE_US);
+    enum status status =
+        comm_agree(t->world, data_check(t->data, comm_rank(t->world), comm_size(t->world)), "read the data");
+    comm_set_deadline(t->world, was);
+    return status;
+}
+
 static enum status load_checkpoint(struct trainer *t, const char *dir, int64_t step)
 {
     uint64_t seed;
@@ -144,6 +155,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                        layout_create_cut(&options->model, options->dtype, ways, comm_rank(world) % ways, &t->layout),
                        "read the model"));
     TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
+    TRY_OUT(tokens_fit(t));
     TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
     TRY_OUT(fits(t));
     TRY_OUT(params_create(&t->layout, options->plan.zero_stage, options->plan.offload == PLAN_OFFLOAD_OPTIMIZER,

@@ -332,6 +332,8 @@ static void test_refused(void **state)
         {TINY "--steps 2 --sp 1 --data half.bin --tokens u16",
          "is 24929, the vocabulary has 256"}, /* one group's rows */
         {TINY "--steps 2 --data small.txt --tokens u16", "is 24929, the vocabulary has 256"},
+        {TINY "--steps 1 --data last.u16", "token 1999 is 300, the vocabulary has 256"}, /* no row has it */
+        {TINY "--verify --data last.u16", "last.u16, read as u16: "},
         {TINY "--separator '\\n'", "--micro-batch 1 with more --accumulate"},
         {"train --model gpt2-of-mine.json", "cannot be trained here"},
         {"train --model no-such-model", "no-such-model"},
@@ -349,6 +351,10 @@ static void test_refused(void **state)
     for (int i = 0; i < 1000; i++)
         half[2 * i] = 'a';
     put("half.bin", half, sizeof half);
+    memset(half, 0, sizeof half);
+    half[3998] = 300 % 256;
+    half[3999] = 300 / 256;
+    put("last.u16", half, sizeof half);
     put("empty.json", "{}", 2);
     put("gpt2-of-mine.json", gpt2, sizeof gpt2 - 1);
     put("odd.json", odd, sizeof odd - 1);
@@ -359,6 +365,7 @@ static void test_refused(void **state)
         run_do(&run, "%s -q", bad[i].line);
         run_expect(&run, 2);
         run_says(run.err, bad[i].says);
+        assert_string_equal(run.out, "");
         if (run_lines(run.err) != 1)
             fail_msg("%s: not one line: %s", bad[i].line, run.err);
         run_free(&run);

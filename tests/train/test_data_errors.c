@@ -68,6 +68,71 @@ static void tokens_beyond_the_vocabulary_are_named(void **state)
     data_batch_free(&batch);
 }
 
+/* Whichever part of whichever sharing it lies in, by that part alone; pieces that are read at a time are longer than one part, and shorter. */
+static void the_file_is_checked_in_parts(void **state)
+{
+    (void)state;
+    enum { N = 600011, PARTS = 7 };
+    static unsigned char ids[4 * N];
+    static const int64_t beyond[] = {0, 85715, 85716, 262143, 262144, 524288, N - 1};
+    const int64_t seq = 4;
+    for (enum data_form form = DATA_BYTES; form <= DATA_U32; form++)
+        for (int b = 0; b < CHECK_COUNT(beyond); b++) {
+            const int bytes = form == DATA_BYTES ? 1 : form == DATA_U16 ? 2 : 4;
+            struct data_options o = options_of(form, &seq);
+            struct data *data = NULL;
+            int refused = 0;
+            char says[64];
+            o.vocab = 200;
+            memset(ids, 0, sizeof ids);
+            ids[beyond[b] * bytes] = 200;
+            put_bytes(ids, (size_t)(N * bytes));
+            CHECK_OK(data_open(&o, &data));
+            snprintf(says, sizeof says, "token %lld is 200, the vocabulary has 200", (long long)beyond[b]);
+            for (int part = 0; part < PARTS; part++) {
+                if (data_check(data, part, PARTS) == STATUS_OK)
+                    continue;
+                assert_string_equal(status_last()->what, says);
+                assert_non_null(strstr(status_last()->where, data_path));
+                status_clear();
+                refused++;
+            }
+            assert_int_equal(refused, 1);
+            data_close(data);
+            o.vocab = 201;
+            CHECK_OK(data_open(&o, &data));
+            CHECK_OK(data_check(data, 0, 1));
+            data_close(data);
+        }
+}
+
+/* Nothing is read that cannot be beyond: the file is not there any more. */
+static void a_vocabulary_of_all_tokens_reads_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        enum data_form form;
+        int64_t vocab;
+        enum status status;
+    } cases[] = {{DATA_BYTES, 256, STATUS_OK},
+                 {DATA_BYTES, 255, STATUS_IO},
+                 {DATA_U16, 65536, STATUS_OK},
+                 {DATA_U16, 65535, STATUS_IO},
+                 {DATA_U32, INT32_MAX, STATUS_IO}};
+    const int64_t seq = 4;
+    for (int i = 0; i < CHECK_COUNT(cases); i++) {
+        struct data_options o = options_of(cases[i].form, &seq);
+        struct data *data = NULL;
+        o.vocab = cases[i].vocab;
+        put_counting(16);
+        CHECK_OK(data_open(&o, &data));
+        assert_int_equal(truncate(data_path, 0), 0);
+        assert_int_equal(data_check(data, 0, 1), cases[i].status);
+        status_clear();
+        data_close(data);
+    }
+}
+
 static void files_that_cannot_be_read_are_named(void **state)
 {
     (void)state;
@@ -172,6 +237,8 @@ int main(void)
         IN_TEMP(short_files_say_what_is_needed),
         IN_TEMP(cut_files_of_ids_are_refused),
         IN_TEMP(tokens_beyond_the_vocabulary_are_named),
+        IN_TEMP(the_file_is_checked_in_parts),
+        IN_TEMP(a_vocabulary_of_all_tokens_reads_nothing),
         IN_TEMP(files_that_cannot_be_read_are_named),
         IN_TEMP(a_file_cut_while_it_is_read_is_io),
         IN_TEMP(options_that_cannot_be_are_named),
