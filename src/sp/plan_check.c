@@ -217,7 +217,7 @@ static struct verdict call_check(const struct problem *problem, const struct pla
                                     .head_dim_v = problem_dim_v(problem),
                                     .dtype = problem->dtype,
                                     .causal = causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
-                                    .window = problem->window};
+                                    .window = plan_ring(plan) > 1 ? 0 : problem->window};
     attention_shape_fill(&shape);
     /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
     const int64_t cu_q[2] = {0, rows * seq_q}, cu_k[2] = {0, rows * seq_k};
@@ -236,19 +236,19 @@ static struct verdict call_check(const struct problem *problem, const struct pla
 /* The kinds of calls that sp/ring_block.h makes. */
 static struct verdict ring_calls_check(const struct problem *problem, const struct plan *plan)
 {
-    int64_t local = shard_padded(problem, plan) / plan_ring(plan);
+    int64_t row = shard_padded(problem, plan), local = row / plan_ring(plan);
     if ((problem->direction & PROBLEM_BACKWARD) && attention_find(plan->attention)->own_softmax)
         return verdict_no(
             RULE_KERNEL_CANNOT,
             "the backward of attention %s makes its softmax from the keys at hand; a step of a ring needs one "
             "that takes that of all keys",
             plan->attention);
-    if (problem->window > 0)
+    if (problem->window > 0 && problem->window < row) /* a longer one hides nothing */
         return verdict_no(
             RULE_KERNEL_CANNOT,
-            "window %lld: between pieces of a ring a window is shifted by their distance, which no mask of a "
-            "kernel is; method ulysses has whole sequences",
-            (long long)problem->window);
+            "window %lld in rows of %lld tokens: between pieces of a ring it is shifted by their distance, which no "
+            "mask of a kernel is; method ulysses has whole sequences",
+            (long long)problem->window, (long long)row);
     struct verdict verdict = call_check(problem, plan, local, local, problem->causal);
     if (verdict_ok(&verdict) && problem->causal)
         verdict = call_check(problem, plan, local, local / 2, false);

@@ -2,6 +2,7 @@
  *
  * Memory coefficients are counts of buffers, not fits (docs/models.md, "Memory").
  */
+#include "sp/shard.h"
 #include "sp/target.h"
 
 static const char *native_exchange(enum dev_kind dev, bool *stands_in)
@@ -19,7 +20,7 @@ static const char *const *native_exchanges(enum dev_kind dev)
 
 static struct verdict native_check(const struct model *model, const struct problem *problem, const struct plan *plan)
 {
-    bool slides = model->window_layers > 0 && model->window > 0 && model->window < problem->seq;
+    bool slides = model->window_layers > 0 && model->window > 0 && model->window < shard_padded(problem, plan);
     if (plan_ring(plan) > 1 && slides)
         return verdict_no(RULE_TARGET_CANNOT, "%d layers have a window of %lld tokens, which no step of a ring is",
                           model->window_layers, (long long)model->window);

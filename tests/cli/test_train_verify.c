@@ -94,12 +94,47 @@ static void test_verify_narrow(void **state)
     }
 }
 
+/* In a ring a window as long as a row is none; a shorter one is refused, and ulysses has it. */
+static void test_verify_window(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":2,\"intermediate_size\":32,\"vocab_size\":256,\"sliding_window\":64}";
+    static const struct {
+        const char *more;
+        int code;
+    } runs[] = {{"--seq 64 --method ring", 0},
+                {"--seq 61 --method ring", 0}, /* padded to 64 */
+                {"--seq 64 --method ring --separator '\n' --micro-batch 1", 0},
+                {"--seq 64 --method ulysses+ring --ring 2", 0},
+                {"--seq 65 --method ring", 2},
+                {"--seq 64,65 --method ring", 2},
+                {"--seq 65", 0}};
+    put("window.json", config, sizeof config - 1);
+    for (int i = 0; i < CHECK_COUNT(runs); i++) {
+        struct run run;
+        run_do(&run, "train --model window.json --ranks 2 --sp 2 --verify --progress none %s", runs[i].more);
+        run_expect(&run, runs[i].code);
+        if (runs[i].code == 0)
+            run_says(run.out, "; at most 1e-05");
+        else
+            run_says(run.err, "window 64 in rows of 68 tokens: between pieces of a ring it is shifted");
+        run_free(&run);
+    }
+    struct run run;
+    run_do(&run, "train --model window.json --ranks 2 --sp 2 --seq 61 --method ring --steps 1 --sample 70 -q");
+    run_expect(&run, 0);
+    run_says(run.out, "drawn, 70 tokens");
+    run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verify),        cmocka_unit_test(test_verify_norms),
         cmocka_unit_test(test_verify_fails),  cmocka_unit_test(test_verify_nothing),
-        cmocka_unit_test(test_verify_narrow),
+        cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_verify_window),
     };
     return cmocka_run_group_tests(tests, run_place, run_leave);
 }

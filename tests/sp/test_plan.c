@@ -188,7 +188,10 @@ static void a_ring_asks_for_other_things(void **state)
     refused(&problem, (p = good, p.method = PLAN_METHOD_ULYSSES, &p), RULE_HEADS_NOT_DIVISIBLE, "");
     refused(&problem, (p = good, p.chunks = 2, &p), RULE_EXCHANGE_CANNOT, "it takes 1");
     refused(&problem, (p = good, p.sp = 3, &p), RULE_WORLD, "8 processes");
-    refused((other = problem, other.window = 9, &other), &good, RULE_KERNEL_CANNOT, "window 9");
+    refused((other = problem, other.window = 63, &other), &good, RULE_KERNEL_CANNOT, "window 63 in rows of 64 tokens");
+    verdict = plan_check((other.window = 64, &other), &good, DEV_CPU);
+    assert_int_equal(verdict.rule, RULE_OK);
+    refused((other.seq = 60, other.window = 60, &other), &good, RULE_KERNEL_CANNOT, "window 60 in rows of 64 tokens");
     refused(&problem, (p = good, strcpy(p.attention, "reference"), &p), RULE_KERNEL_CANNOT, "all keys");
     other = problem;
     other.direction = PROBLEM_FORWARD;

@@ -107,6 +107,9 @@ static const struct scene scenes[] = {
     {2, 2, 4, 2, 8, 0, DTYPE_FP32, true, 0, 0, {0}},           /* fewer tokens than pieces */
     {1, 1, 4, 2, 8, 0, DTYPE_BF16, false, 0, 0, {0}},
     {1, 0, 4, 2, 8, 0, DTYPE_FP32, true, 0, 0, {0}},
+    {1, 24, 4, 2, 8, 0, DTYPE_FP32, true, 24, 0, {0}}, /* a window that hides nothing */
+    {1, 24, 4, 2, 8, 0, DTYPE_FP32, true, 25, 3, {3, 0, 21}},
+    {1, 24, 4, 2, 8, 0, DTYPE_FP32, false, 1000, 0, {0}},
 };
 
 static int run_one(int scene, const struct plan *plan, struct comm *group, int world, const struct side *side, int *ran)
