@@ -2,12 +2,11 @@
 #include "cli/train_options.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/units.h"
 #include "cli/train_screen.h"
+#include "cli/train_sizes.h"
 #include "kernels/attention.h"
 #include "sp/exchange.h"
-#include "sp/target.h"
 #include "sp/work.h"
 #include "train/decoder.h"
 #include "train/layout.h"
@@ -261,42 +260,6 @@ enum status train_options_peak(const struct cli *cli, double *flops)
     return STATUS_OK;
 }
 
-/* Sizes: what was asked, else the plan's, else what remains. */
-static enum status sizes(const struct cli *cli, int ranks, struct plan *plan)
-{
-    const struct opt_set *opts = &cli->opts;
-    bool any = opt_given(opts, "sp") || opt_given(opts, "tp") || opt_given(opts, "dp-shard") ||
-               opt_given(opts, "dp-replicate"),
-         file = opt_given(opts, "plan");
-    int64_t sp = file                                                  ? plan->sp
-                 : !any && !opt_given(opts, "model") && ranks % 2 == 0 ? 2
-                                                                       : 1,
-            tp, replicate, shard, taken;
-    TRY(opt_count(opts, "sp", 1, 1 << 16, sp, &sp));
-    TRY(opt_count(opts, "tp", 1, 1 << 16, file ? plan->tp : 1, &tp));
-    TRY(opt_count(opts, "dp-replicate", 1, 1 << 16, file ? plan->dp_replicate : 1, &replicate));
-    TRY(mem_mul(sp, tp, "sp x tp", &taken)); /* a file's sizes may be any */
-    TRY(mem_mul(taken, replicate, "sp x tp x dp_replicate", &taken));
-    if (ranks % taken != 0)
-        return HINT(FAIL(STATUS_USAGE, "sp %lld x tp %lld x dp_replicate %lld does not divide %d ranks", (long long)sp,
-                         (long long)tp, (long long)replicate, ranks),
-                    "their product has to be a divisor of the ranks: --ranks %lld has one of each", (long long)taken);
-    TRY(opt_count(opts, "dp-shard", 1, 1 << 16, ranks / taken, &shard));
-    if (taken * shard != ranks)
-        return HINT(FAIL(STATUS_USAGE, "sp %lld x tp %lld x dp_shard %lld x dp_replicate %lld are %lld ranks, not %d",
-                         (long long)sp, (long long)tp, (long long)shard, (long long)replicate,
-                         (long long)(taken * shard), ranks),
-                    "dp_shard %lld, or --ranks %lld", (long long)(ranks / taken), (long long)(taken * shard));
-    if (!opt_given(opts, "dp-shard") && !file && ranks > taken)
-        log_info("dp_shard %lld: the ranks that sp, tp and dp_replicate leave", (long long)shard);
-    plan->sp = (int)sp;
-    plan->tp = (int)tp;
-    plan->dp_shard = (int)shard;
-    plan->dp_replicate = (int)replicate;
-    plan->order_n = 0;
-    return STATUS_OK;
-}
-
 enum { NAMES = 32 };
 
 /* cudnn has no fp32, and no documents of which a call sees queries or keys alone, as rings have them. */
@@ -354,20 +317,6 @@ static enum status exchange(const struct cli *cli, enum dev_kind device, struct 
     return STATUS_OK;
 }
 
-/* A plan that cannot be, with the nearest sizes that can: of `size`, "sp " or "tp ", where the rule is about sizes. */
-static enum status refuse(const struct verdict *verdict, const char *size)
-{
-    enum status status = FAIL(STATUS_USAGE, "%s", verdict->why);
-    const char *noun = verdict->rule == RULE_HEADS_NOT_DIVISIBLE || verdict->rule == RULE_KV_RULE ||
-                               verdict->rule == RULE_FFN_NOT_DIVISIBLE || verdict->rule == RULE_WORLD
-                           ? size
-                           : "";
-    const long long below = verdict->nearest[0], above = verdict->nearest[1];
-    if (below > 0 && above > 0)
-        return HINT(status, "%s%lld and %lld would work", noun, below, above);
-    return below > 0 || above > 0 ? HINT(status, "%s%lld would work", noun, below > 0 ? below : above) : status;
-}
-
 /* Said before any rank is started. */
 static enum status trainable(const struct trainer_options *o)
 {
@@ -387,27 +336,16 @@ enum status train_options_plan(struct cli *cli, const struct train_plan *planned
     static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
     static const enum dtype types[] = {DTYPE_FP32, DTYPE_BF16, DTYPE_FP16};
     struct trainer_options *o = &out->trainer;
-    struct problem problem;
     int picked, usual = device == DEV_CPU ? 0 : 1;
     for (int i = 0; i < 3 && planned->seq > 0; i++)
         usual = types[i] == planned->dtype ? i : usual;
     TRY(opt_word(&cli->opts, "dtype", dtypes, 3, usual, &picked));
     o->dtype = types[picked];
     TRY(trainable(o));
-    TRY(sizes(cli, ranks, &o->plan));
+    TRY(train_sizes_read(cli, ranks, &o->plan));
     TRY(kernel(cli, device, o));
     TRY(exchange(cli, device, &o->plan));
-    for (int i = 0; i < o->n_seqs; i++) {
-        problem_from_model(&o->model, o->seqs[i], ranks, &problem);
-        problem.batch = o->plan.micro_batch;
-        problem.dtype = o->dtype;
-        struct verdict verdict = plan_check_tp(&problem, &o->plan);
-        if (!verdict_ok(&verdict))
-            return refuse(&verdict, "tp ");
-        verdict = target_advise(target_find("sptune"), &problem, &o->plan, plan_check(&problem, &o->plan, device));
-        if (!verdict_ok(&verdict))
-            return refuse(&verdict, "sp ");
-    }
+    TRY(train_sizes_check(cli, ranks, device, o));
     train_plan_compare(planned, o);
     return STATUS_OK;
 }

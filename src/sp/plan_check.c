@@ -84,15 +84,19 @@ static bool ways_fit(const struct problem *problem, const struct plan *plan, int
     return verdict_ok(&cut);
 }
 
+/* Is it nearer to `size` than what was found on its side? */
+static void nearer(int candidate, int size, int64_t nearest[2])
+{
+    if (candidate < size && candidate > nearest[0])
+        nearest[0] = candidate;
+    if (candidate > size && (nearest[1] == 0 || candidate < nearest[1]))
+        nearest[1] = candidate;
+}
+
 static void ways_consider(const struct problem *problem, const struct plan *plan, int candidate, int64_t nearest[2])
 {
-    int ways = plan_ways(plan);
-    if (!ways_fit(problem, plan, candidate))
-        return;
-    if (candidate < ways && candidate > nearest[0])
-        nearest[0] = candidate;
-    if (candidate > ways && (nearest[1] == 0 || candidate < nearest[1]))
-        nearest[1] = candidate;
+    if (ways_fit(problem, plan, candidate))
+        nearer(candidate, plan_ways(plan), nearest);
 }
 
 /* Only divisors of the heads do. */
@@ -150,14 +154,49 @@ static int ring_nearest(const struct plan *plan)
     return ring > 1 ? ring : plan->sp;
 }
 
+static void sp_consider(const struct problem *problem, const struct plan *plan, int candidate, int64_t nearest[2])
+{
+    struct plan other = *plan;
+    other.sp = candidate;
+    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(&other), 0);
+    if (candidate % (plan->method == PLAN_METHOD_ULYSSES_RING ? plan->ring : 1) == 0 && verdict_ok(&heads))
+        nearer(candidate, plan->sp, nearest);
+}
+
+/* A ring has any heads: only divisors of the processes do. */
+static struct verdict ring_world(const struct problem *problem, const struct plan *plan)
+{
+    struct verdict no = verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
+    for (int d = 1; d <= problem->world / d; d++) {
+        if (problem->world % d != 0)
+            continue;
+        sp_consider(problem, plan, d, no.nearest);
+        sp_consider(problem, plan, problem->world / d, no.nearest);
+    }
+    return no;
+}
+
+/* sp whose ranks, but for those of a ring, share the heads; nearest: of sp. */
+static struct verdict heads_check(const struct problem *problem, const struct plan *plan)
+{
+    int rings = plan->method == PLAN_METHOD_ULYSSES_RING ? plan->ring : 1;
+    struct verdict verdict =
+        model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world / rings);
+    for (int i = 0; i < 2; i++)
+        verdict.nearest[i] *= rings;
+    if (!verdict_ok(&verdict) && plan->method == PLAN_METHOD_SPLIT_GATHER)
+        ways_nearest(problem, plan, verdict.nearest);
+    return verdict;
+}
+
 struct verdict plan_check_sp(const struct problem *problem, const struct plan *plan)
 {
     if (plan->method == PLAN_METHOD_ULYSSES_RING && (plan->ring < 1 || plan->sp % plan->ring != 0))
         return verdict_no(RULE_WORLD, "rings of %d ranks do not share sp %d; of %d they do", plan->ring, plan->sp,
                           ring_nearest(plan));
     if (plan_ring(plan) > 1 && problem->world % plan->sp != 0)
-        return verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
-    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world);
+        return ring_world(problem, plan);
+    struct verdict heads = heads_check(problem, plan);
     if (verdict_ok(&heads))
         heads = ffn_check(problem, plan);
     return verdict_ok(&heads) ? length_check(problem, plan) : heads;

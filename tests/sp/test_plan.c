@@ -260,6 +260,28 @@ static void refused_near(const struct problem *problem, const struct plan *plan,
     assert_int_equal(verdict.nearest[1], above);
 }
 
+/* Whatever ranks the rule speaks of, the sizes that are named are of sp, and legal by every rule. */
+static void nearest_sizes_are_of_sp(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(6, 2, 64, 12);
+    struct plan p = small_plan(5, 12);
+    p.method = PLAN_METHOD_RING;
+    strcpy(p.exchange, PLAN_RING_EXCHANGE);
+    refused_near(&problem, &p, RULE_WORLD, "sp 5 does not divide the 12 processes", 4, 6);
+    p.method = PLAN_METHOD_ULYSSES_RING;
+    strcpy(p.exchange, "packed");
+    p.ring = 2;
+    refused_near(&problem, (p.sp = 8, &p), RULE_WORLD, "sp 8 does not divide the 12 processes", 4, 12);
+    refused_near(&problem, (p.sp = 6, &p), RULE_KV_RULE, "2 KV heads and 3 ranks", 4, 12);
+    problem = small_problem(12, 4, 64, 24);
+    problem.ffn = 40; /* which 12 ranks do not share */
+    p = small_plan(8, 24);
+    p.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(p.exchange, PLAN_GATHER_EXCHANGE);
+    refused_near(&problem, &p, RULE_HEADS_NOT_DIVISIBLE, "12 query heads over 8 ranks", 4, 0);
+}
+
 /* tp first, then sp of the heads that it leaves; sizes that are named suit both. */
 static void tp_cuts_what_sp_shares(void **state)
 {
@@ -412,6 +434,7 @@ int main(void)
         cmocka_unit_test(chunks_cover_the_heads),
         cmocka_unit_test(check_names_the_rule),
         cmocka_unit_test(split_gather_cuts_weights),
+        cmocka_unit_test(nearest_sizes_are_of_sp),
         cmocka_unit_test(tp_cuts_what_sp_shares),
         cmocka_unit_test(a_ring_asks_for_other_things),
         cmocka_unit_test(check_names_parts_that_are_absent),
