@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 
+SPTUNE = sys.argv.pop(1)
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -32,8 +33,8 @@ class GpuFigures(unittest.TestCase):
         with open(os.path.join(self.folder, name + ".jsonl"), "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
-    def refused(self, why):
-        shown = self.figures("show", "--parts", "train", "--out", self.folder)
+    def refused(self, why, part="train"):
+        shown = self.figures("show", "--parts", part, "--out", self.folder)
         self.assertEqual(shown.returncode, 1)
         self.assertEqual(len(shown.stderr.splitlines()), 1, shown.stderr)
         self.assertIn(why, shown.stderr)
@@ -89,6 +90,29 @@ class GpuFigures(unittest.TestCase):
         done = self.figures("--parts", "nccl-tests", "--out", self.folder)
         self.assertEqual((done.returncode, done.stdout, os.listdir(self.folder)), (0, "", []))
         self.assertEqual(done.stderr, "gpu-figures: nccl-tests is left out; right would be --nccl-tests PATH of its alltoall_perf\n")
+
+    def test_verify(self):
+        """On CPUs, with the toy: the only part there; then what is shown of rows that were changed."""
+        done = self.figures("--device", "cpu", "--out", self.folder, sptune=SPTUNE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.listdir(self.folder), ["verify-plans.jsonl"])
+        self.assertEqual(done.stdout.count("| 1.0e-05 | met |"), 12, done.stdout)
+        with open(os.path.join(self.folder, "verify-plans.jsonl"), encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        self.assertEqual(len({row["command"] for row in rows}), 12)
+        self.assertNotIn(self.folder, json.dumps(rows))
+        rows[1]["verify"]["grad_error"] = 2e-5
+        rows[2]["verify"]["loss_error"] = 2e-5
+        self.put("verify-plans", rows)
+        shown = self.figures("show", "--parts", "verify", "--out", self.folder).stdout
+        self.assertEqual(["| missed |" in line for line in shown.splitlines() if "1.0e-05" in line], [False, True, True] + [False] * 9)
+        self.put("verify-plans", rows[1:])
+        self.refused("verify-plans.jsonl has 11 rows of 12 plans", "verify")
+
+    def test_cpu_has_no_other_part(self):
+        told = self.figures("--device", "cpu", "--parts", "train", "--out", self.folder)
+        self.assertEqual(told.returncode, 2)
+        self.assertIn("right would be --parts verify", told.stderr)
 
     def test_kept(self):
         shown = self.figures("show")
