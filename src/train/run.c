@@ -2,11 +2,11 @@
 #include "train/run.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "sp/target.h"
 
 #include <stdlib.h>
-#include <sys/resource.h>
 
 static bool evaluates(const struct run_options *o, int64_t step)
 {
@@ -71,13 +71,12 @@ static enum status sample(struct trainer *trainer, const struct run_options *o, 
 static enum status peak(struct dev *dev, int64_t *out)
 {
     int64_t free_bytes, total;
-    struct rusage usage;
     if (dev_kind_of(dev) != DEV_CPU) {
         TRY(dev_memory(dev, &free_bytes, &total));
         *out = total - free_bytes;
         return STATUS_OK;
     }
-    *out = getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+    *out = mem_resident();
     return STATUS_OK;
 }
 

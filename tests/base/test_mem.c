@@ -4,6 +4,10 @@
 #include "base/mem.h"
 #include "base/temp.h"
 
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static struct temp temp;
 
 static int open_temp(void **state)
@@ -167,16 +171,54 @@ static void a_number_beyond_64_bits_is_no_limit(void **state)
     expect(800, 1000);
 }
 
+/* Pages that a second process maps are half its own. */
+static void shared_pages_are_shared_out(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20, SHARED = 64 * MIB };
+    int ready[2], done[2];
+    char byte = 0;
+    if (access("/proc/self/smaps_rollup", R_OK) != 0)
+        skip();
+    char *pages = mmap(NULL, SHARED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED);
+    memset(pages, 1, SHARED);
+    int64_t alone = mem_resident();
+    assert_true(alone >= SHARED);
+    assert_int_equal(pipe(ready) + pipe(done), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        memset(pages, 2, SHARED);
+        _exit(write(ready[1], &byte, 1) == 1 && read(done[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    int64_t with_child = mem_resident();
+    assert_int_equal(write(done[1], &byte, 1), 1);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(with_child <= alone - SHARED / 2 + MIB);
+    assert_true(with_child >= SHARED / 2);
+    assert_true(mem_resident() >= SHARED);
+    munmap(pages, SHARED);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(done[i]);
+    }
+}
+
 #define IN_TEMP(test) cmocka_unit_test_setup_teardown(test, open_temp, close_temp)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_aligned_and_zero), cmocka_unit_test(absurd_sizes_are_refused_and_named),
-        cmocka_unit_test(arrays_grow_and_keep),       cmocka_unit_test(products_never_wrap),
-        cmocka_unit_test(this_machine_answers),       IN_TEMP(without_groups_the_machine_decides),
-        IN_TEMP(version_1_counts_use_without_cache),  IN_TEMP(version_2_takes_the_tightest_ancestor),
-        IN_TEMP(a_container_sees_part_of_the_tree),   IN_TEMP(a_number_beyond_64_bits_is_no_limit),
+        cmocka_unit_test(memory_is_aligned_and_zero),  cmocka_unit_test(absurd_sizes_are_refused_and_named),
+        cmocka_unit_test(arrays_grow_and_keep),        cmocka_unit_test(products_never_wrap),
+        cmocka_unit_test(this_machine_answers),        IN_TEMP(without_groups_the_machine_decides),
+        IN_TEMP(version_1_counts_use_without_cache),   IN_TEMP(version_2_takes_the_tightest_ancestor),
+        IN_TEMP(a_container_sees_part_of_the_tree),    IN_TEMP(a_number_beyond_64_bits_is_no_limit),
+        cmocka_unit_test(shared_pages_are_shared_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
