@@ -6,20 +6,20 @@ times and decide how many iterations make up a stretch.
 
 import statistics
 
-FEWEST = 10  # sptune takes no fewer
+FEWEST = 10  # bench takes no fewer
 MOST = 100
 
 
-def iterations(samples, seconds):
+def iterations(samples, seconds, fewest):
     """How many of the slowest label's iterations fill `seconds`."""
     slowest = max(statistics.median(times) for label, times in samples.items() if label.endswith("_us"))
     labels = sum(label.endswith("_us") for label in samples)
-    return max(FEWEST, min(MOST, int(seconds * 1e6 / labels / slowest)))
+    return max(fewest, min(MOST, int(seconds * 1e6 / labels / slowest)))
 
 
-def alternate(sides, count, seconds):
+def alternate(sides, count, seconds, fewest=FEWEST):
     """[{"order": [side, ...], "samples": {label: [...]}}] of `count` rounds, after one that only finds out how long things take."""
-    wanted = {name: iterations(take(FEWEST), seconds) for name, take in sides.items()}
+    wanted = {name: iterations(take(fewest), seconds, fewest) for name, take in sides.items()}
     out = []
     for i in range(count):
         order = list(sides) if i % 2 == 0 else list(reversed(list(sides)))

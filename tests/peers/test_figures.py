@@ -104,7 +104,7 @@ class Rounds(unittest.TestCase):
         self.assertEqual(len(out[0]["samples"]["a_us"]), 50)
 
     def test_slow_sides_take_the_fewest(self):
-        self.assertEqual(rounds.iterations({"a_us": [2e6]}, 0.5), rounds.FEWEST)
+        self.assertEqual(rounds.iterations({"a_us": [2e6]}, 0.5, rounds.FEWEST), rounds.FEWEST)
 
 
 def document():
