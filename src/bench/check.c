@@ -124,15 +124,18 @@ enum status check_row_waive(struct check_report *report, const char *area, const
     return row_append(report, &row);
 }
 
-enum status check_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
+    const struct plan *only = order->has_only ? &order->only : NULL;
     struct check_report *mine = comm_rank(env->world) == 0 ? report : NULL;
     if (mine != NULL)
         *mine = (struct check_report){0};
     for (int i = 0; checks[i] != NULL; i++) {
+        if (order->areas != 0 && !(order->areas >> i & 1))
+            continue;
         enum status status = group_hear(env, STATUS_OK);
         if (status == STATUS_OK)
-            status = RANGE_AT("check", i, checks[i]->run(env, seed, only, mine));
+            status = RANGE_AT("check", i, checks[i]->run(env, order->seed, only, mine));
         if (status != STATUS_OK && mine != NULL)
             check_report_free(mine);
         TRY(status);
@@ -146,7 +149,7 @@ enum status check_serve(struct bench_env *env, const void *data, size_t bytes)
     if (bytes != sizeof order)
         return FAIL(STATUS_PEER, "an order to check of %zu bytes, not %zu", bytes, sizeof order);
     memcpy(&order, data, sizeof order);
-    enum status status = check_run(env, order.seed, order.has_only ? &order.only : NULL, NULL);
+    enum status status = check_run(env, &order, NULL);
     return group_is_interrupt(status) ? STATUS_OK : status; /* rank 0's, which ends the job */
 }
 
@@ -197,7 +200,7 @@ enum status check_before(struct bench_session *session, uint64_t seed, const str
         order.only = *only;
     if (session->tell != NULL)
         TRY(session->tell(session->tell_arg, "check", &order, sizeof order));
-    TRY(check_run(session->env, seed, only, report));
+    TRY(check_run(session->env, &order, report));
     TRY(verdict(report));
     clock_iso(now);
     text_print(value, sizeof value, "%s %d", now, report->passed);

@@ -34,15 +34,16 @@ struct check {
 };
 extern const struct check *const checks[]; /* NULL-terminated */
 
-/* only: restrict to this plan's exchange, attention, sp and chunks (what bench and tune are about to time), NULL: everything. A failed
- * check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for the serve
- * loop. */
-enum status check_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report);
+/* The same on every rank; it is broadcast as bytes, so start with a memset. */
 struct check_order {
     uint64_t seed;
-    int has_only;
+    unsigned areas;   /* a bit for each of checks[]; 0: all */
+    int has_only;     /* only this plan's exchange, attention, sp and chunks: what bench and tune are about to time */
     struct plan only;
 };
+/* A failed check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for
+ * the serve loop. */
+enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report);
 enum status check_serve(struct bench_env *env, const void *data, size_t bytes);
 /* Rank 0: run (telling the others) unless the store remembers that it passed for this build and machine. STATUS_CHECK when a row
  * failed, naming it. */

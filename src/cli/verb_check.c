@@ -10,6 +10,7 @@
 #include <string.h>
 
 static const struct opt options[] = {
+    {"area", 0, OPT_VALUE, "LIST", "of kernel, transport, exchange, plan, block [all]"},
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
@@ -83,7 +84,6 @@ static enum status verdict(const struct check_report *report)
 
 static enum status root(struct ranks *ranks, void *arg)
 {
-    (void)arg;
     struct cli *cli = ranks->cli;
     struct check_order order;
     struct check_report report = {0};
@@ -91,10 +91,11 @@ static enum status root(struct ranks *ranks, void *arg)
     bool oversubscribed = n > ranks->env.usable_cpus;
     memset(&order, 0, sizeof order); /* it is broadcast as bytes */
     order.seed = cli->seed;
+    order.areas = *(const unsigned *)arg;
     if (oversubscribed)
         log_warn("%d ranks on %d usable CPUs: oversubscribed, correct but slow", n, ranks->env.usable_cpus);
     TRY(ranks_tell(ranks, "check", &order, sizeof order));
-    enum status status = check_run(&ranks->env, cli->seed, NULL, &report);
+    enum status status = check_run(&ranks->env, &order, &report);
     struct json_envelope envelope = cli_envelope(cli);
     if (status == STATUS_OK)
         status = cli->json ? cli_print_json(cli, to_json(&report, n, oversubscribed, &envelope))
@@ -105,17 +106,29 @@ static enum status root(struct ranks *ranks, void *arg)
     return status;
 }
 
+static enum status areas_asked(const struct cli *cli, unsigned *out)
+{
+    enum { MOST = 16 };
+    const char *names[MOST];
+    int n = 0;
+    for (; checks[n] != NULL && n < MOST; n++)
+        names[n] = checks[n]->area;
+    return opt_words(&cli->opts, "area", names, n, out);
+}
+
 static enum status run(struct cli *cli)
 {
     int64_t n = 0;
+    unsigned areas = 0;
     struct topo topo;
     struct ranks_options how;
+    TRY(areas_asked(cli, &areas));
     TRY(ranks_options_read(cli, &how));
     TRY(topo_open("local", &topo));
     enum status status = ranks_count(cli, &topo, 0, &n);
     how.n = (int)n;
     if (status == STATUS_OK)
-        status = ranks_run(cli, &topo, &how, root, NULL);
+        status = ranks_run(cli, &topo, &how, root, &areas);
     topo_free(&topo);
     return status;
 }
@@ -124,7 +137,7 @@ static const struct opt *const tables[] = {options, NULL};
 
 const struct verb verb_check = {
     .name = "check",
-    .usage = "[--ranks N] [--device KIND] [--transport NAME]",
+    .usage = "[--area LIST] [--ranks N] [--device KIND] [--transport NAME]",
     .about = "correctness of every kernel, transport, exchange and plan",
     .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double precision "
             "reference; "

@@ -17,12 +17,13 @@ static const struct check_row *row_find(const struct check_report *report, const
 
 static int everything(const struct launch *launch, void *arg)
 {
+    const struct check_order order = {.seed = 1};
     struct bench_env env;
     struct side side;
     struct check_report report;
     (void)arg;
     RANK_TRY(bench_test_open(&side, launch, &env));
-    RANK_TRY(check_run(&env, 1, NULL, &report));
+    RANK_TRY(check_run(&env, &order, &report));
     if (launch->rank == 0) {
         for (int i = 0; i < report.nrows; i++)
             if (report.rows[i].outcome == CHECK_FAILED)
@@ -64,30 +65,39 @@ static int only_one(const struct launch *launch, void *arg)
     struct bench_env env;
     struct side side;
     struct check_report report;
-    struct plan only;
+    struct check_order order = {.seed = 1, .has_only = true};
+    struct plan *only = &order.only;
     (void)arg;
     RANK_TRY(bench_test_open(&side, launch, &env));
-    plan_default(&only);
-    only.sp = 2;
-    only.chunks = 4;
-    RANK_TRY(check_run(&env, 1, &only, &report));
+    plan_default(only);
+    only->sp = 2;
+    only->chunks = 4;
+    RANK_TRY(check_run(&env, &order, &report));
     if (launch->rank == 0) {
         RANK_CHECK(report.failed == 0 && row_find(&report, "plan", "chunks=4")->outcome == CHECK_PASSED);
         RANK_CHECK(row_find(&report, "plan", "reference") == NULL && row_find(&report, "exchange", "separate") == NULL);
         check_report_free(&report);
     }
-    only.chunks = 1000000; /* as many as the small problems have room for */
-    snprintf(only.attention, sizeof only.attention, "flash_attention_2");
-    RANK_TRY(check_run(&env, 1, &only, &report));
+    only->chunks = 1000000; /* as many as the small problems have room for */
+    snprintf(only->attention, sizeof only->attention, "flash_attention_2");
+    RANK_TRY(check_run(&env, &order, &report));
     if (launch->rank == 0) {
         RANK_CHECK(report.failed == 0 && row_find(&report, "kernel", "flash_attention_2")->outcome == CHECK_WAIVED);
         check_report_free(&report);
     }
-    only.chunks = 0; /* no plan: a row that ran nothing has not passed */
-    snprintf(only.attention, sizeof only.attention, "cpu");
-    RANK_TRY(check_run(&env, 1, &only, &report));
+    only->chunks = 0; /* no plan: a row that ran nothing has not passed */
+    snprintf(only->attention, sizeof only->attention, "cpu");
+    RANK_TRY(check_run(&env, &order, &report));
     if (launch->rank == 0) {
         RANK_CHECK(row_find(&report, "plan", "chunks=0")->outcome == CHECK_WAIVED);
+        check_report_free(&report);
+    }
+    order = (struct check_order){.seed = 1, .areas = 1u << 2 | 1u << 1};
+    RANK_TRY(check_run(&env, &order, &report));
+    if (launch->rank == 0) {
+        RANK_CHECK(report.failed == 0 && report.passed > 0);
+        for (int i = 0; i < report.nrows; i++)
+            RANK_CHECK(strcmp(report.rows[i].area, "transport") == 0 || strcmp(report.rows[i].area, "exchange") == 0);
         check_report_free(&report);
     }
     side_close(&side);
