@@ -75,7 +75,8 @@ void dev_queue_destroy(struct dev_queue *queue);
 struct dev *dev_queue_dev(const struct dev_queue *queue);
 /* fn(arg) in the order of the queue: at once by the caller, but on a queue beside of the CPU by its thread. */
 enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg);
-/* dst and src may each be host or device memory. */
+/* dst and src may each be host or device memory. With memory of the host that is not from dev_alloc_host a GPU's queue is waited for first,
+ * without a deadline, as by dev_sync: whoever has one synchronises before. */
 enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
 enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes);
 /* Until what is on the queue is done, or the deadline. What waits for a rank that is dead never is, so whoever knows of ranks gives a

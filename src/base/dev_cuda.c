@@ -374,7 +374,8 @@ static bool pageable(const void *memory)
 }
 
 /* The runtime keeps its caller until a copy to pageable memory is done, and in one from there until its last 64 KiB are on their way. What
- * is on the queue before it would then be waited for without end, whoever of the job has died: so that wait is ours. */
+ * is on the queue before it would then be waited for without end, whoever of the job has died: so that wait is ours. No such copy can be
+ * captured. */
 static enum status cuda_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
 {
     enum { STAGED_BYTES = 64 << 10 };

@@ -26,7 +26,7 @@ void dev_cuda_late_forget(struct dev_cuda_late *late); /* also of one that is no
 int dev_cuda_sms(const struct dev *dev);       /* multiprocessors */
 size_t dev_cuda_l2_bytes(const struct dev *dev);
 int dev_cuda_index(const struct dev *dev);
-/* A wait for this process's GPU ended at its deadline: what waits for it without one is not to be called any more. */
+/* A wait for this process's GPU ended at its deadline, or with the job: what waits for it without one is not to be called any more. */
 bool dev_cuda_stuck(void);
 bool dev_cuda_opened(void); /* by this process, ever: else it may still fork, and is not to ask the driver anything */
 

@@ -22,6 +22,7 @@ static bool on_host(const struct dev *dev)
 
 static enum status copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
 {
+    TRY(dev_sync(queue, clock_deadline(COPY_US))); /* a copy to the host waits without one */
     TRY(dev_copy(queue, dst, src, bytes));
     return dev_sync(queue, clock_deadline(COPY_US));
 }

@@ -1,6 +1,6 @@
 /* bench/subject_exchange.c -- the all-to-all with its change of layout, without attention.
  *
- * op whole: forward q, k, v in, then o out; backward do in, then dq, dk, dv out; per chunk of heads, as a layer does. in and out: one
+ * op whole: forward q, k, v in, then o out; backward do in, then dq, dk, dv out; per chunk of heads. in and out: one
  * half of it. one: a single tensor (q in; backward: dq out). Both sides carry their origin and are compared exactly.
  *
  * Buffers used: between iterations a rank does what a layer would, attention on the side by heads, projections on the side by tokens. What

@@ -22,6 +22,7 @@ static enum status stage_in(struct sum *sum, const char *device, size_t bytes, c
     if (sum->on_host)
         return STATUS_OK;
     *out = sum->staged;
+    TRY(dev_sync(sum->queue, clock_deadline(COPY_US))); /* a copy to the host waits without one */
     TRY(dev_copy(sum->queue, sum->staged, device, bytes));
     return dev_sync(sum->queue, clock_deadline(COPY_US));
 }

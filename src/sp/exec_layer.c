@@ -151,6 +151,7 @@ static enum status queues_create(struct exec *exec)
         return STATUS_OK;
     for (int i = 0; i < 2; i++)
         TRY(dev_event_create(exec->dev, &exec->arrived[i]));
+    exec->together = dev_kind_of(exec->dev) != DEV_CPU;
     return dev_queue_create_beside(exec->dev, &exec->beside);
 }
 

@@ -5,18 +5,22 @@
  * Beside each other, with chunks and a device that can: a second queue carries the exchanges, so that only the first
  * way in and the last way out are exposed.
  *
+ *     exchanges    in 0 | in 1        | out 0  in 2 | out 1  in 3 | ...         | out n-1
+ *     attention         | attention 0 | attention 1 | attention 2 | ...         |
+ *
+ * On a GPU a kernel of attention may leave others no room until it ends. What comes in would then be behind what goes out, and attention
+ * behind both, so there all chunks but the first come in together, before the first attention has filled it. Where links are slow
+ * beside attention that exposes more: up to (n-1)/n of the way in less 1/n of attention.
+ *
  *     exchanges    in 0 | in of all others | out 0       | out 1       | ...         | out n-1
  *     attention         | attention 0      | attention 1 | attention 2 | ...         |
- *
- * All others at once, because a kernel of attention may leave another no room until it ends: what comes in then would be behind what goes
- * out, and attention behind both.
  * The order on the second queue is fixed, the same on every rank, as collectives need it.
  */
 #include "sp/exec_state.h"
 
 #include "base/clock.h"
 
-enum { DRAIN_US = 60 * 1000 * 1000 }; /* exchanges have deadlines of their own, all shorter */
+enum { DRAIN_US = 60 * 1000 * 1000 }; /* exchanges have deadlines of their own, all shorter; a GPU that is given up frees nothing */
 
 /* Of a chunk, for a queue that calls it. */
 static enum status call_in(void *arg)
@@ -25,7 +29,7 @@ static enum status call_in(void *arg)
     struct exec *exec = step->exec;
     const int chunk = (int)(step - exec->steps);
     TRY(dev_mark(step->mark[EXEC_IN_BEGINS], exec->beside));
-    TRY(exec_step_in(exec, exec->backward, chunk == 0 ? &step->heads : &exec->rest, chunk, exec->beside));
+    TRY(exec_step_in(exec, exec->backward, exec->together && chunk == 1 ? &exec->rest : &step->heads, chunk, exec->beside));
     return dev_mark(step->mark[EXEC_IN_ENDS], exec->beside);
 }
 
@@ -72,13 +76,15 @@ static enum status beside(struct exec *exec, struct dev_queue *queue)
     int n = exec->plan.chunks;
     dev_queue_marks(exec->beside, dev_queue_marks_on(queue));
     TRY(dev_event_wait(exec->beside, exec->begins));
-    for (int c = 0; c < 2; c++) {
-        TRY(dev_call(exec->beside, call_in, &steps[c]));
-        TRY(dev_event_record(exec->arrived[c], exec->beside));
-    }
+    TRY(dev_call(exec->beside, call_in, &steps[0]));
+    TRY(dev_event_record(exec->arrived[0], exec->beside));
     for (int c = 0; c < n; c++) {
-        if (c < 2)
-            TRY(dev_event_wait(queue, exec->arrived[c]));
+        if (c + 1 < (exec->together ? 2 : n)) {
+            TRY(dev_call(exec->beside, call_in, &steps[c + 1]));
+            TRY(dev_event_record(exec->arrived[(c + 1) % 2], exec->beside));
+        }
+        if (c < (exec->together ? 2 : n))
+            TRY(dev_event_wait(queue, exec->arrived[c % 2]));
         TRY(attention(exec, c, queue));
         TRY(dev_event_wait(exec->beside, steps[c].mark[EXEC_ATTENTION_ENDS]));
         TRY(dev_call(exec->beside, call_out, &steps[c]));
@@ -100,10 +106,10 @@ enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue)
     return status;
 }
 
-/* Summed over chunks, of which those after the first come in together where that is beside attention. */
+/* Summed over chunks. */
 static double part_us(const struct exec *exec, unsigned part, enum exec_mark from)
 {
-    const bool together = part == EXEC_IN && exec->beside != NULL && exec->ran == EXEC_ALL;
+    const bool together = part == EXEC_IN && exec->together && exec->ran == EXEC_ALL; /* two ways in */
     double sum = 0, us;
     if (!(exec->ran & part))
         return 0;

@@ -72,9 +72,10 @@ struct exec {
     int64_t *cu; /* documents, NULL when not packed */
     int docs;
     struct exec_step *steps;      /* [plan.chunks] */
-    struct exec_chunk rest;       /* all chunks but the first, whose heads come in one exchange where it runs beside attention */
+    bool together;                /* beside attention all chunks but the first come in as one: */
+    struct exec_chunk rest;
     struct dev_queue *beside;     /* carries the exchanges while the caller's computes; NULL: one queue carries all */
-    struct dev_event *arrived[2]; /* of the chunks in flight */
+    struct dev_event *arrived[2]; /* of the two ways in that are in flight; then of the end */
     struct dev_event *begins, *ends; /* of the last run */
     bool backward;                   /* which way it goes */
     unsigned ran;                    /* parts of the last run */
