@@ -163,6 +163,39 @@ static void tiled_rows_are_those_of_the_whole(void **state)
     ranks_pass(2, rank_tiled, NULL);
 }
 
+/* ---- logits in tiles of rows ---- */
+
+static int rank_logits(const struct launch *launch, void *arg)
+{
+    static const char wide[] = /* a row of logits is 256 KiB, so 64 MiB hold 256 */
+        "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":16,\"num_attention_heads\":2,"
+        "\"num_key_value_heads\":2,\"intermediate_size\":24,\"vocab_size\":65536}";
+    enum { VOCAB = 65536, SEQ = 1100, TILES = 3 };
+    struct trainer_options o = options_of(launch->size, 1, 3, false, DTYPE_FP32);
+    struct run plain, tiled;
+    struct side side;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(model_parse(wide, strlen(wide), "test", &o.model));
+    o.plan.accumulate = o.plan.micro_batch = 1;
+    o.n_seqs = 1;
+    o.seqs[0] = SEQ;
+    int failed = steps_run(&side, &o, &tiled);
+    o.plan.loss = PLAN_LOSS_PLAIN;
+    failed = failed ? failed : steps_run(&side, &o, &plain);
+    RANK_CHECK(failed || near(&plain, &tiled, 1e-5));
+    int64_t rows = SEQ / launch->size, tile = (rows + TILES - 1) / TILES;
+    RANK_CHECK(failed || plain.bytes - tiled.bytes == (rows - tile) * VOCAB * 4);
+    side_close(&side);
+    return failed;
+}
+
+static void tiled_logits_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_logits, NULL);
+}
+
 /* ---- the optimizer in host memory ---- */
 
 static int rank_optimizer(const struct launch *launch, void *arg)
@@ -286,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(offloaded_checkpoints_come_back),
         cmocka_unit_test(tiled_rows_are_those_of_the_whole),
+        cmocka_unit_test(tiled_logits_are_those_of_the_whole),
         cmocka_unit_test(an_offloaded_optimizer_takes_the_same_steps),
         cmocka_unit_test(its_checkpoints_are_the_same),
         cmocka_unit_test(gradients_are_those_of_the_whole),
