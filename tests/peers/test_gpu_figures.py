@@ -21,11 +21,11 @@ class GpuFigures(unittest.TestCase):
         command = [sys.executable, "-B", os.path.join(ROOT, "scripts", "gpu-figures"), "--sptune", sptune, *words]
         return subprocess.run(command, capture_output=True, text=True)
 
-    def program(self, name, text):
-        """A program that prints that, and leaves in NAME.asked what it was asked."""
+    def program(self, name, text, end=""):
+        """A program that prints that, leaves in NAME.asked what it was asked, and ends so."""
         path = os.path.join(self.folder, name)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(f"#!/bin/sh\ncat <<'END'\n{text}END\necho \"$*\" >$0.asked\n")
+            file.write(f"#!/bin/sh\ncat <<'END'\n{text}END\necho \"$*\" >$0.asked\n{end}\n")
         os.chmod(path, 0o755)
         return path
 
@@ -110,8 +110,21 @@ class GpuFigures(unittest.TestCase):
         self.put("verify-plans", rows)
         shown = self.figures("show", "--parts", "verify", "--out", self.folder).stdout
         self.assertEqual(["| missed |" in line for line in shown.splitlines() if "1.0e-05" in line], [False, True, True] + [False] * 9)
+        self.put("verify-plans", [rows[0], rows[2], rows[1], *rows[3:]])
+        self.refused("--method split_gather' in the place of ring, --sp 2 --method ring", "verify")
         self.put("verify-plans", rows[1:])
         self.refused("verify-plans.jsonl has 11 rows of 12 plans", "verify")
+
+    def test_verify_that_did_not_end_well(self):
+        """A document of one that a signal ended, and half of one, are kept by no name."""
+        document = json.dumps({"command": "sptune train --json --sp 2"}) + "\n"
+        for text, end, why in ((document, "kill -9 $$", "SIGKILL"), (document, "exit 2", "exit status 2"), (document[:9] + "\n", "exit 1", "printed no document")):
+            sptune = self.program("sptune", text, end)
+            done = self.figures("--parts", "verify", "--out", os.path.join(self.folder, "out"), sptune=sptune)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(why, done.stderr.splitlines()[-1])
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertEqual(os.listdir(os.path.join(self.folder, "out")), ["verify-plans.jsonl.unfinished"])
 
     def test_cpu_has_no_other_part(self):
         told = self.figures("--device", "cpu", "--parts", "train", "--out", self.folder)
