@@ -60,10 +60,12 @@ class GpuFigures(unittest.TestCase):
         sizes = {4096: 24 << 20, 8192: 48 << 20, 32768: 192 << 20, 131072: 768 << 20}
         self.put("packs", [{"key": {"seq": s}, "bytes": b, "times_us": [9], "median_us": 9, "conditions": {"pack_us": b / 1e6}} for s, b in sizes.items()])
         self.put("copies", [{"key": {"bytes": b}, "times_us": [2 * b / 1e6], "median_us": b / 2e6 if b == 48 << 20 else b / 1e6} for b in sizes.values()])
+        self.put("one", [])  # of part exchange, of which nothing else is here
         shown = self.figures("show", "--out", self.folder)
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
         self.assertIn("| packing q, k and v, S=4,096: copy within the GPU / pack | 1.00 | [1.00..1.00] | >= 0.85 | met |", shown.stdout)
         self.assertIn("| packing q, k and v, S=8,192: copy within the GPU / pack | 0.50 | [0.50..0.50] | >= 0.85 | missed |", shown.stdout)
+        self.refused("exchange: [Errno 2]", "exchange")
 
     def test_nccl_tests(self):
         sizes = [1 << bits for bits in range(20, 31, 2)]
