@@ -75,6 +75,37 @@ class GpuScale(unittest.TestCase):
         self.assertIn("ceiling.jsonl: [Errno 2]", told.stderr)
         self.assertIn("has no rows", told.stderr)
 
+    def test_what_the_budget_ended(self):
+        """Such a file is no part that is done: it is measured again after the others, and stays until one with fewer such rows is there."""
+        key = {"subject": "exchange", "op": "whole", "exchange": "direct"}
+        good, ended = ([{**row(200, {**key, "seq": seq}), **how} for seq in (256, 512)] for how in ({}, {"outcome": "waived", "rule": "budget"}))
+        program = self.path("sptune")
+        words = ["--device", "cpu", "--small", "--only", "targets,verify", "--sptune", program]
+
+        def scale(printed, code, status=0):
+            """What is told, and how many of the rows that are kept were ended."""
+            with open(program, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\ncat <<'END'\n" + "".join(json.dumps(r) + "\n" for r in printed) + f"END\nexit {status}\n")
+            os.chmod(program, 0o755)
+            told = self.scale(*words, code=code).stderr
+            with open(self.path("targets.jsonl"), encoding="utf-8") as file:
+                return told, sum(json.loads(line)["outcome"] == "waived" for line in file)
+
+        told, kept = scale([good[0], ended[1]], 1)
+        self.assertEqual((told.count("targets.jsonl: rows that its budget ended: 1; the same command"), kept), (1, 1))
+        os.remove(self.path("verify.json"))
+        for printed, status in ((ended, 0), ([ended[0], good[1]], 0), (good, 1)):
+            told, kept = scale(printed, 1, status)
+            self.assertEqual((told.count("bench exchange"), kept), (1, 1), told)
+        put(self.path("targets.jsonl"), ended)
+        told, kept = scale([good[0], ended[1]], 1)
+        self.assertEqual(kept, 1)
+        os.remove(self.path("verify.json"))
+        told, kept = scale(good, 0)
+        self.assertLess(told.index(" --verify "), told.index("bench exchange"))
+        self.assertEqual(kept, 0)
+        self.assertNotIn("bench exchange", scale(good, 0)[0])
+
     def test_six(self):
         """Groups of 2 fill 6 GPUs, no larger ones do; of PyTorch's groups there is one."""
         told = self.scale("--gpus", "6", "--sptune", "/bin/false", "--torchrun", "/bin/false", code=1).stderr
