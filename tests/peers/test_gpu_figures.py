@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,12 @@ class GpuFigures(unittest.TestCase):
         for page, parts in (("measurement.md", "exchange,packs,nccl-tests,attention"), ("training.md", "verify")):
             docs = set(self.lines("docs", page))
             self.assertEqual([line for line in self.shown(parts) if line not in docs], [], page)
+
+    def test_readme_has_what_is_kept(self):
+        found = re.search(r"One tensor of (.*?) MiB moves at (.*?) of a peer copy", " ".join(self.lines("README.md")))
+        said = [re.split(", | and ", group) for group in found.groups()]
+        rows = [line.split(" | ") for line in self.shown("exchange") if line.startswith("| one tensor of ")]
+        self.assertEqual(said, [[row[0].split()[4] for row in rows], [row[1] for row in rows]])
 
 
 if __name__ == "__main__":
