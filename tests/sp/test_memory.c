@@ -361,6 +361,29 @@ static void what_the_harness_holds_by_units(void **state)
     assert_int_equal(term(&memory, "buckets")->bytes, 4 * (2 * layer + outside + outside / 2));
 }
 
+/* results/measured/h200x2/train-256k.json: Llama-3-8B, 262,144 tokens on two H200. The constant of what libraries take was fitted to it; the
+ * host's bytes are those that the trainer allocates, counted. */
+static void the_harness_on_two_gpus(void **state)
+{
+    (void)state;
+    const struct model model = llama_8b();
+    const double taken = 62311497728.0;
+    struct plan plan = gpu_plan(2, 2, "cudnn");
+    struct problem problem;
+    struct work_memory memory;
+    strcpy(plan.exchange, "push");
+    plan.zero_stage = 3;
+    plan.checkpointing = PLAN_CHECKPOINTING_OFFLOAD;
+    plan.offload = PLAN_OFFLOAD_OPTIMIZER;
+    plan.loss = PLAN_LOSS_TILED;
+    plan.mlp = PLAN_MLP_TILED;
+    problem_from_model(&model, 262144, 2, &problem);
+    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, &memory);
+    print_message("predicted %.1f GB of %.1f taken\n", (double)memory.peak_bytes / 1e9, taken / 1e9);
+    assert_true(fabs((double)memory.peak_bytes - taken) <= 0.05 * taken);
+    assert_int_equal(memory.host_bytes, 81467564032);
+}
+
 /* 12 bytes an entry of the logits in bf16, 16 in fp32; four bytes of each state, and of the buffers, in fp32. */
 static void storage_types(void **state)
 {
@@ -590,6 +613,7 @@ int main(void)
         cmocka_unit_test(a_stage_shards_one_kind_more),
         cmocka_unit_test(what_deepspeed_holds_when),
         cmocka_unit_test(what_the_harness_holds_by_units),
+        cmocka_unit_test(the_harness_on_two_gpus),
         cmocka_unit_test(storage_types),
         cmocka_unit_test(mixtures_have_wide_mlps),
         cmocka_unit_test(offloads_move_to_the_host),
