@@ -88,7 +88,7 @@ void plan_chunk(const struct problem *problem, const struct plan *plan, int chun
 struct verdict plan_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
 /* All of it but what its attention kernel says: of a plan whose attention is no kernel here but was timed as others have it. */
 struct verdict plan_check_without_attention(const struct problem *problem, const struct plan *plan, enum dev_kind dev);
-/* Its part about tp: heads, columns of the MLP and ranks that it divides. nearest: sizes of tp. */
+/* Its part about tp: heads, columns of the MLP and ranks that it divides. */
 struct verdict plan_check_tp(const struct problem *problem, const struct plan *plan);
 /* Its part about sizes: their product is the world, the rank order names every device once. */
 struct verdict plan_check_sizes(const struct problem *problem, const struct plan *plan);

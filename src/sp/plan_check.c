@@ -72,56 +72,14 @@ static struct verdict length_check(const struct problem *problem, const struct p
     return no;
 }
 
-/* Can `ways` ranks cut a layer? With tp, sp groups of ranks that exchange heads are left beside. */
-static bool ways_fit(const struct problem *problem, const struct plan *plan, int ways)
-{
-    bool tp = plan->method != PLAN_METHOD_SPLIT_GATHER;
-    struct verdict cut = model_sp_heads(problem->heads, problem->kv_heads, ways, problem->world);
-    if (!verdict_ok(&cut) || problem->ffn % ways != 0 || (tp && problem->world / ways % plan->sp != 0))
-        return false;
-    cut = model_sp_heads(problem->heads / ways, model_kv_local(problem->kv_heads, ways), tp ? plan_head_ranks(plan) : 1,
-                         0);
-    return verdict_ok(&cut);
-}
-
-/* Is it nearer to `size` than what was found on its side? */
-static void nearer(int candidate, int size, int64_t nearest[2])
-{
-    if (candidate < size && candidate > nearest[0])
-        nearest[0] = candidate;
-    if (candidate > size && (nearest[1] == 0 || candidate < nearest[1]))
-        nearest[1] = candidate;
-}
-
-static void ways_consider(const struct problem *problem, const struct plan *plan, int candidate, int64_t nearest[2])
-{
-    if (ways_fit(problem, plan, candidate))
-        nearer(candidate, plan_ways(plan), nearest);
-}
-
-/* Only divisors of the heads do. */
-static void ways_nearest(const struct problem *problem, const struct plan *plan, int64_t nearest[2])
-{
-    nearest[0] = nearest[1] = 0;
-    for (int d = 1; d <= problem->heads / d; d++) {
-        if (problem->heads % d != 0)
-            continue;
-        ways_consider(problem, plan, d, nearest);
-        ways_consider(problem, plan, problem->heads / d, nearest);
-    }
-}
-
 /* Ranks that cut a layer cut the columns of the MLP as they cut heads. */
 static struct verdict ffn_check(const struct problem *problem, const struct plan *plan)
 {
     int ways = plan_ways(plan);
     int64_t over = problem->ffn % ways;
-    if (over == 0)
-        return VERDICT_YES;
-    struct verdict no = verdict_no(RULE_FFN_NOT_DIVISIBLE, "%lld columns of the MLP over %d ranks leave %lld over",
-                                   (long long)problem->ffn, ways, (long long)over);
-    ways_nearest(problem, plan, no.nearest);
-    return no;
+    return over == 0 ? VERDICT_YES
+                     : verdict_no(RULE_FFN_NOT_DIVISIBLE, "%lld columns of the MLP over %d ranks leave %lld over",
+                                  (long long)problem->ffn, ways, (long long)over);
 }
 
 struct verdict plan_check_tp(const struct problem *problem, const struct plan *plan)
@@ -138,11 +96,7 @@ struct verdict plan_check_tp(const struct problem *problem, const struct plan *p
     if (verdict_ok(&cut) && problem->world / plan->tp % plan->sp != 0)
         cut = verdict_no(RULE_WORLD, "%d processes in groups of %d x sp %d leave some over", problem->world, plan->tp,
                          plan->sp);
-    if (verdict_ok(&cut))
-        return length_check(problem, plan);
-    struct verdict no = verdict_no(cut.rule, "tp %d: %s", plan->tp, cut.why);
-    ways_nearest(problem, plan, no.nearest);
-    return no;
+    return verdict_ok(&cut) ? length_check(problem, plan) : verdict_no(cut.rule, "tp %d: %s", plan->tp, cut.why);
 }
 
 /* The largest below the plan's that divides sp, or all of sp. */
@@ -154,39 +108,13 @@ static int ring_nearest(const struct plan *plan)
     return ring > 1 ? ring : plan->sp;
 }
 
-static void sp_consider(const struct problem *problem, const struct plan *plan, int candidate, int64_t nearest[2])
-{
-    struct plan other = *plan;
-    other.sp = candidate;
-    struct verdict heads = model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(&other), 0);
-    if (candidate % (plan->method == PLAN_METHOD_ULYSSES_RING ? plan->ring : 1) == 0 && verdict_ok(&heads))
-        nearer(candidate, plan->sp, nearest);
-}
-
-/* A ring has any heads: only divisors of the processes do. */
-static struct verdict ring_world(const struct problem *problem, const struct plan *plan)
-{
-    struct verdict no = verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
-    for (int d = 1; d <= problem->world / d; d++) {
-        if (problem->world % d != 0)
-            continue;
-        sp_consider(problem, plan, d, no.nearest);
-        sp_consider(problem, plan, problem->world / d, no.nearest);
-    }
-    return no;
-}
-
-/* sp whose ranks, but for those of a ring, share the heads; nearest: of sp. */
+/* The ranks of sp that share the heads. Numbers of them near by are no sizes of sp, so none are passed on. */
 static struct verdict heads_check(const struct problem *problem, const struct plan *plan)
 {
     int rings = plan->method == PLAN_METHOD_ULYSSES_RING ? plan->ring : 1;
-    struct verdict verdict =
+    struct verdict heads =
         model_sp_heads(problem->heads, problem->kv_heads, plan_head_ranks(plan), problem->world / rings);
-    for (int i = 0; i < 2; i++)
-        verdict.nearest[i] *= rings;
-    if (!verdict_ok(&verdict) && plan->method == PLAN_METHOD_SPLIT_GATHER)
-        ways_nearest(problem, plan, verdict.nearest);
-    return verdict;
+    return verdict_ok(&heads) ? VERDICT_YES : verdict_no(heads.rule, "%s", heads.why);
 }
 
 struct verdict plan_check_sp(const struct problem *problem, const struct plan *plan)
@@ -195,7 +123,7 @@ struct verdict plan_check_sp(const struct problem *problem, const struct plan *p
         return verdict_no(RULE_WORLD, "rings of %d ranks do not share sp %d; of %d they do", plan->ring, plan->sp,
                           ring_nearest(plan));
     if (plan_ring(plan) > 1 && problem->world % plan->sp != 0)
-        return ring_world(problem, plan);
+        return verdict_no(RULE_WORLD, "sp %d does not divide the %d processes", plan->sp, problem->world);
     struct verdict heads = heads_check(problem, plan);
     if (verdict_ok(&heads))
         heads = ffn_check(problem, plan);
