@@ -48,6 +48,13 @@ static enum status check_range(struct data *data, int64_t first, int64_t end, in
     return STATUS_OK;
 }
 
+int data_check_rounds(const struct data *data, int ranks)
+{
+    const int bytes = data_token_bytes(data->o.form);
+    const int64_t most = (INT64_C(1) << 30) / bytes * ranks; /* tokens; of a second or so where the disk is fast */
+    return data->o.vocab >> 8 * bytes > 0 ? 0 : (int)((data->tokens + most - 1) / most);
+}
+
 enum status data_check(struct data *data, int part, int parts)
 {
     const int64_t most = 256 << 10; /* tokens at a time, which stay in a cache */
@@ -55,8 +62,6 @@ enum status data_check(struct data *data, int part, int parts)
     int64_t each = data->tokens / parts, more = data->tokens % parts;
     int64_t first = each * part + (part < more ? part : more), end = first + each + (part < more);
     void *raw = NULL;
-    if (data->o.vocab >> 8 * bytes > 0)
-        return STATUS_OK;
     TRY(mem_alloc((size_t)(most * bytes), "a part of the file", &raw));
     enum status status = check_range(data, first, end, most, raw);
     free(raw);

@@ -67,15 +67,15 @@ static enum status data_prepare(struct trainer *t)
     return mem_alloc((size_t)o->plan.accumulate * sizeof *t->batch, "batches", (void **)&t->batch);
 }
 
-/* Before anything is taken or trained. Each rank looks at a part of the file, on whatever disk. */
+/* Before anything is taken or trained. Rank 0 alone hears an interrupt: the others learn of it after a round. */
 static enum status tokens_fit(const struct trainer *t)
 {
-    int64_t was = comm_deadline(t->world);
-    comm_set_deadline(t->world, GROUPS_PATIENCE_US);
-    enum status status =
-        comm_agree(t->world, data_check(t->data, comm_rank(t->world), comm_size(t->world)), "read the data");
-    comm_set_deadline(t->world, was);
-    return status;
+    int rank = comm_rank(t->world), ranks = comm_size(t->world), rounds = data_check_rounds(t->data, ranks);
+    if (rounds > 1)
+        log_info("reading all of %s for a token beyond the vocabulary", t->options.data);
+    for (int round = 0; round < rounds; round++)
+        TRY(comm_agree(t->world, data_check(t->data, round * ranks + rank, rounds * ranks), "read the data"));
+    return STATUS_OK;
 }
 
 static enum status load_checkpoint(struct trainer *t, const char *dir, int64_t step)

@@ -112,6 +112,24 @@ static void test_verify_interrupted(void **state)
     run_nothing_left();
 }
 
+/* Nor do ranks that do not hear it read half a terabyte each: data whose tokens are looked at for minutes. */
+static void test_reading_interrupted(void **state)
+{
+    (void)state;
+    struct run run;
+    put("wide.u32", "", 0);
+    assert_int_equal(truncate(temp_path(&run_temp, "wide.u32"), INT64_C(1) << 40), 0); /* all holes */
+    run_begin(&run, TINY "--data wide.u32");
+    assert_true(run_wait(&run, 2, "reading all of wide.u32 for a token beyond the vocabulary", 1));
+    run_kill(&run, run.pid, SIGINT);
+    run_end(&run);
+    run_expect(&run, 130);
+    run_says(run.err, "sptune: interrupted\n");
+    assert_string_equal(run.out, "");
+    run_free(&run);
+    run_nothing_left();
+}
+
 /* Of a run that Ctrl-C ends, each step that was reported is kept. */
 static void test_interrupt(void **state)
 {
@@ -271,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_save_refused),
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_verify_interrupted),
+        cmocka_unit_test(test_reading_interrupted),
         cmocka_unit_test(test_sample_interrupted),
         cmocka_unit_test(test_left_behind),
         cmocka_unit_test(test_bad_weights),
