@@ -33,8 +33,8 @@ int64_t mem_where(void);
 enum status mem_total(int64_t *out_bytes); /* min(cgroup limit, memory of the machine) */
 /* Both, for the machine whose proc/ and sys/ lie under `root` ("" is this one). */
 enum status mem_limits_at(const char *root, int64_t *out_available, int64_t *out_total);
-/* What was resident of this process at most, but of pages that several processes map now (ranks map each other's windows) a part each; 0: the
- * kernel does not say. */
+/* What was resident of this process at most; of shared memory that several processes map now, as ranks do each other's windows, its part alone.
+ * Right while what was mapped at the peak is still mapped, by all of them. 0: the kernel does not say. */
 int64_t mem_resident(void);
 
 #ifdef __cplusplus

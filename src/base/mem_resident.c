@@ -4,19 +4,24 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-/* Resident bytes of what other processes map, too, that are theirs: as the kernel shares pages out. 0 where it does not tell. */
+/* Resident bytes of memory made to be shared that are other processes' part, as the kernel shares pages out. Neither a program's text nor
+ * what a fork left in common is such memory. 0 where the kernel does not tell. */
 static int64_t of_others(void)
 {
-    char line[256];
-    long long resident_kib = 0, part_kib = 0;
-    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    char line[512], kind[5] = "";
+    long long kib, all_kib = 0;
+    FILE *file = fopen("/proc/self/smaps", "re");
     while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        (void)sscanf(line, "Rss: %lld", &resident_kib);
-        (void)sscanf(line, "Pss: %lld", &part_kib);
+        if (sscanf(line, "%*x-%*x %4s", kind) == 1 || kind[1] != 'w' || kind[3] != 's')
+            continue;
+        if (sscanf(line, "Rss: %lld", &kib) == 1)
+            all_kib += kib;
+        else if (sscanf(line, "Pss: %lld", &kib) == 1)
+            all_kib -= kib;
     }
     if (file != NULL)
         fclose(file);
-    return part_kib > 0 && part_kib < resident_kib ? (resident_kib - part_kib) * 1024 : 0;
+    return all_kib * 1024;
 }
 
 int64_t mem_resident(void)

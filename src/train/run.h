@@ -36,7 +36,7 @@ struct run_result {
     int64_t steps;             /* done */
     int64_t data_tokens;       /* of the file */
     int64_t bytes, host_bytes; /* of parameters, states and activations, the largest of any rank: trainer_bytes */
-    int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after the steps; on CPUs resident at most, host memory included */
+    int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after the steps; on CPUs mem_resident, host memory included */
     struct work_memory predicted; /* of the longest rows; n 0: no model has the plan */
 };
 

@@ -16,7 +16,7 @@ static void test_screen(void **state)
     run_says(run.out, "3 of 3 steps");
     run_says(run.out, "GFLOP/s per rank");
     run_says(run.out, "multiply-adds");
-    run_says(run.out, "(context 15.3 MiB, states 3.13 MiB, ");
+    run_says(run.out, "(context 29.6 MiB, states 3.13 MiB, ");
     run_says_not(run.out, "exposed exchange");
     run_says_not(run.out, "of the host");
     run_free(&run);
