@@ -215,6 +215,24 @@ static void test_rank_0_alone_speaks(void **state)
     run_nothing_left();
 }
 
+/* --ranks is refused there, so no hint names it. */
+static void test_sizes_under_a_launcher(void **state)
+{
+    (void)state;
+    static const char *const lines[][2] = {{"train -q --sp 4", "does not divide 2 ranks; sp 2 would work\n"},
+                                           {"train -q --dp-shard 4", "are 4 ranks, not 2; dp_shard 2\n"}};
+    for (int i = 0; i < CHECK_COUNT(lines); i++) {
+        struct run ranks[2];
+        launch(ranks, lines[i][0]);
+        run_expect(&ranks[0], 2);
+        run_says(ranks[0].err, lines[i][1]);
+        assert_string_equal(ranks[1].err, "");
+        run_free(&ranks[0]);
+        run_free(&ranks[1]);
+    }
+    run_nothing_left();
+}
+
 static void test_half_an_environment(void **state)
 {
     (void)state;
@@ -235,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_transports),
         cmocka_unit_test(test_explain_exchange),
         cmocka_unit_test(test_rank_0_alone_speaks),
+        cmocka_unit_test(test_sizes_under_a_launcher),
         cmocka_unit_test(test_half_an_environment),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);

@@ -314,7 +314,9 @@ static void test_refused(void **state)
         {"train --model odd.json --ranks 4 --tp 4", "34 columns of the MLP over 4 ranks leave 2 over; tp 2 would work"},
         {"train --ranks 4 --tp 3", "sp 1 x tp 3 x dp_replicate 1 does not divide 4 ranks; tp 2 and 4 would work\n"},
         {"train --ranks 4 --tp 2 --sp 2 --method split_gather", "cut layers already; tp is 1"},
-        {"train --ranks 4 --sp 2 --dp-shard 4", "dp_shard 2, or --ranks 8"},
+        {"train --ranks 4 --sp 2 --dp-shard 4", "dp_shard 2, or --ranks 8\n"},
+        {"train --ranks 4 --sp 2 --dp-shard 4096", "are 8192 ranks, not 4; dp_shard 2\n"}, /* more cannot be started */
+        {"train --ranks 4 --dp-replicate 5000", "does not divide 4 ranks; dp_replicate 4 would work\n"},
         {"train --zero 4", "--zero: 4 is too large; use 3 or less"},
         {"train --method rong", "'rong'"},
         {"train --attention fast", "--attention does not know 'fast'"},
