@@ -73,7 +73,7 @@ struct data; /* owned; one thread uses it */
 enum status data_open(const struct data_options *options, struct data **out);
 void data_close(struct data *data); /* accepts NULL */
 
-/* Is every token of the file below the vocabulary? Ranks share the question, in rounds of at most 1 GiB each; 0 where no token of this form is
+/* Is every token of the file below the vocabulary? Ranks share the question, in rounds of at most 128 MiB each; 0 where no token of this form is
  * as large. */
 int data_check_rounds(const struct data *data, int ranks);
 /* Part `part` of `parts` of it. STATUS_USAGE names the first that is not; an interrupt ends it. */

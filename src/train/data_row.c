@@ -51,7 +51,7 @@ static enum status check_range(struct data *data, int64_t first, int64_t end, in
 int data_check_rounds(const struct data *data, int ranks)
 {
     const int bytes = data_token_bytes(data->o.form);
-    const int64_t most = (INT64_C(1) << 30) / bytes * ranks; /* tokens; of a second or so where the disk is fast */
+    const int64_t most = (INT64_C(128) << 20) / bytes * ranks; /* tokens; seconds on a slow disk, within a deadline of ranks */
     return data->o.vocab >> 8 * bytes > 0 ? 0 : (int)((data->tokens + most - 1) / most);
 }
 

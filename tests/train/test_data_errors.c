@@ -113,11 +113,11 @@ static void a_check_has_rounds(void **state)
         enum data_form form;
         int64_t vocab, bytes;
         int ranks, rounds;
-    } cases[] = {{DATA_BYTES, 256, INT64_C(3) << 30, 1, 0}, /* no byte is beyond */
-                 {DATA_BYTES, 255, INT64_C(3) << 30, 1, 3},
+    } cases[] = {{DATA_BYTES, 256, INT64_C(384) << 20, 1, 0}, /* no byte is beyond */
+                 {DATA_BYTES, 255, INT64_C(384) << 20, 1, 3},
                  {DATA_U16, 65535, 16, 8, 1},
-                 {DATA_U16, 65535, INT64_C(2) << 30, 2, 1},
-                 {DATA_U32, 200, (INT64_C(2) << 30) + 4, 2, 2}};
+                 {DATA_U16, 65535, INT64_C(256) << 20, 2, 1},
+                 {DATA_U32, 200, (INT64_C(256) << 20) + 4, 2, 2}};
     const int64_t seq = 4;
     for (int i = 0; i < CHECK_COUNT(cases); i++) {
         struct data_options o = options_of(cases[i].form, &seq);
