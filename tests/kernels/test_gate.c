@@ -112,6 +112,30 @@ static void one_meets_itself(void **state)
     dev_free(gpu, flags);
 }
 
+static enum status look(void *looked)
+{
+    ++*(int *)looked;
+    return FAIL(STATUS_PEER, "rank 1 is gone");
+}
+
+/* The last one: from then on nothing waits for this GPU any more. */
+static void a_look_that_fails_ends_the_wait(void **state)
+{
+    (void)state;
+    struct gate *gate = NULL;
+    int looked = 0;
+    char host[8];
+    CHECK_OK(gate_create(&gate));
+    dev_watch(gpu, look, &looked);
+    CHECK_OK(gate_shut(gate, 3 * 1000 * 1000, queue));
+    CHECK_OK(dev_fill(queue, a, 1, BYTES));
+    CHECK_FAILS(STATUS_PEER, "rank 1 is gone", dev_sync(queue, INT64_MAX));
+    CHECK_FAILS(STATUS_PEER, "rank 1 is gone", dev_copy(queue, host, a, sizeof host)); /* pageable: the driver would wait */
+    assert_int_equal(looked, 2);
+    gate_open(gate);
+    gate_destroy(gate);
+}
+
 static int open_gpu(void **state)
 {
     (void)state;
@@ -140,6 +164,7 @@ int main(void)
         cmocka_unit_test(a_gate_that_nobody_opens_opens_itself),
         cmocka_unit_test(work_is_kept_and_run_again),
         cmocka_unit_test(one_meets_itself),
+        cmocka_unit_test(a_look_that_fails_ends_the_wait),
     };
     if (dev_open(DEV_CUDA, 0, &gpu) != STATUS_OK) {
         printf("skipped: %s\n", status_last()->what);
