@@ -204,6 +204,13 @@ enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns)
     return queue->dev->ops->sync(queue, deadline_ns);
 }
 
+enum status dev_copy_now(struct dev_queue *queue, void *dst, const void *src, size_t bytes, int64_t deadline_ns)
+{
+    TRY(dev_sync(queue, deadline_ns));
+    TRY(dev_copy(queue, dst, src, bytes));
+    return dev_sync(queue, deadline_ns);
+}
+
 void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg)
 {
     dev->look = look;

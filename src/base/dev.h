@@ -76,8 +76,10 @@ struct dev *dev_queue_dev(const struct dev_queue *queue);
 /* fn(arg) in the order of the queue: at once by the caller, but on a queue beside of the CPU by its thread. */
 enum status dev_call(struct dev_queue *queue, enum status (*fn)(void *arg), void *arg);
 /* dst and src may each be host or device memory. With memory of the host that is not from dev_alloc_host a GPU's queue is waited for first,
- * without a deadline, as by dev_sync: whoever has one synchronises before. */
+ * as by dev_sync without a deadline. */
 enum status dev_copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes);
+/* The same, done on return; what is on the queue is waited for until the deadline. */
+enum status dev_copy_now(struct dev_queue *queue, void *dst, const void *src, size_t bytes, int64_t deadline_ns);
 enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes);
 /* Until what is on the queue is done, or the deadline. What waits for a rank that is dead never is, so whoever knows of ranks gives a
  * look: it is asked, by the thread that waits, every so often, and its failure ends the wait. Not where calls complete before they return. */

@@ -22,9 +22,7 @@ static bool on_host(const struct dev *dev)
 
 static enum status copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
 {
-    TRY(dev_sync(queue, clock_deadline(COPY_US))); /* a copy to the host waits without one */
-    TRY(dev_copy(queue, dst, src, bytes));
-    return dev_sync(queue, clock_deadline(COPY_US));
+    return dev_copy_now(queue, dst, src, bytes, clock_deadline(COPY_US));
 }
 
 enum status mirror_open(struct dev *dev, void *device, size_t bytes, struct mirror *out)

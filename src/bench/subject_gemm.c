@@ -193,8 +193,8 @@ static enum status gemm_verify(void *state, bool *ok, char why[256])
         int64_t col = spot == 0 ? 0 : spot == 1 ? g->n - 1 : rng_below(&rng, g->n);
         double want = 0, size = 0;
         float got;
-        TRY(dev_copy(s->queue, &got, &s->c[s->rotation.last][row * g->n + col], sizeof got));
-        TRY(dev_sync(s->queue, clock_deadline(SUBJECT_SYNC_US)));
+        TRY(dev_copy_now(s->queue, &got, &s->c[s->rotation.last][row * g->n + col], sizeof got,
+                         clock_deadline(SUBJECT_SYNC_US)));
         for (int64_t i = 0; i < g->k; i++) {
             double term = element(s, DATA_A, row, i) * element(s, DATA_B, i, col);
             want += term;

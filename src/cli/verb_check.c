@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const struct opt options[] = {
-    {"area", 0, OPT_VALUE, "LIST", "of kernel, transport, exchange, plan, block [all]"},
+    {"area", 0, OPT_VALUE, "LIST", "areas to check, such as exchange,plan [all]"},
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},

@@ -288,9 +288,7 @@ enum status group_share(struct comm *comm, const void *mine, size_t bytes, void 
         comm->recvs[r] = group_xfer(comm, GROUP_SHARE, r, comm->slots + (size_t)r * bytes, bytes);
     }
     TRY(group_batch(comm, comm->size, comm->size, comm->queue));
-    TRY(dev_sync(comm->queue, clock_deadline(comm->after_us))); /* a copy to the host waits without one */
-    TRY(dev_copy(comm->queue, all, comm->slots, (size_t)comm->size * bytes));
-    return dev_sync(comm->queue, clock_deadline(comm->after_us));
+    return dev_copy_now(comm->queue, all, comm->slots, (size_t)comm->size * bytes, clock_deadline(comm->after_us));
 }
 
 enum status group_id(struct comm *comm, enum status mine, char id[TRANSPORT_ID_BYTES])

@@ -22,9 +22,7 @@ static enum status stage_in(struct sum *sum, const char *device, size_t bytes, c
     if (sum->on_host)
         return STATUS_OK;
     *out = sum->staged;
-    TRY(dev_sync(sum->queue, clock_deadline(COPY_US))); /* a copy to the host waits without one */
-    TRY(dev_copy(sum->queue, sum->staged, device, bytes));
-    return dev_sync(sum->queue, clock_deadline(COPY_US));
+    return dev_copy_now(sum->queue, sum->staged, device, bytes, clock_deadline(COPY_US));
 }
 
 static enum status stage_out(struct sum *sum, char *device, int64_t n, size_t bytes)
@@ -34,8 +32,7 @@ static enum status stage_out(struct sum *sum, char *device, int64_t n, size_t by
         return STATUS_OK;
     }
     dtype_store(sum->dtype, sum->total, sum->staged, n);
-    TRY(dev_copy(sum->queue, device, sum->staged, bytes));
-    return dev_sync(sum->queue, clock_deadline(COPY_US));
+    return dev_copy_now(sum->queue, device, sum->staged, bytes, clock_deadline(COPY_US));
 }
 
 static enum status add_piece(struct sum *sum, const char *device, int64_t n, size_t bytes, bool first)

@@ -210,8 +210,7 @@ static enum status exchange_probe(struct ucx *ucx, unsigned char *host, void *ou
         const struct transport_xfer recv = {.peer = from, .tag = PROBE_TAG, .data = in, .bytes = sizes[i]};
         TRY(ucx_batch(ucx, &send, 1, &recv, 1, ucx->queue, deadline_ns));
     }
-    TRY(dev_copy(ucx->queue, host, in, PROBE_BYTES));
-    TRY(dev_sync(ucx->queue, deadline_ns));
+    TRY(dev_copy_now(ucx->queue, host, in, PROBE_BYTES, deadline_ns));
     for (size_t i = 0; i < PROBE_BYTES; i++)
         if (host[i] != probe_byte(from, i))
             return status_rank(FAIL(STATUS_MACHINE, "UCX delivered wrong data from rank %d at byte %zu", from, i),

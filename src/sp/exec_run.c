@@ -14,6 +14,7 @@
  *
  *     exchanges    in 0 | in of all others | out 0       | out 1       | ...         | out n-1
  *     attention         | attention 0      | attention 1 | attention 2 | ...         |
+ *
  * The order on the second queue is fixed, the same on every rank, as collectives need it.
  */
 #include "sp/exec_state.h"
@@ -69,21 +70,27 @@ static enum status in_turn(struct exec *exec, unsigned parts, struct dev_queue *
     return STATUS_OK;
 }
 
+/* Exchanges that bring heads in, beside attention. */
+static int ways_in(const struct exec *exec)
+{
+    return exec->together ? 2 : exec->plan.chunks;
+}
+
 /* The second queue starts after what the caller put on its own, and the caller's goes on after the second. */
 static enum status beside(struct exec *exec, struct dev_queue *queue)
 {
     struct exec_step *steps = exec->steps;
-    int n = exec->plan.chunks;
+    const int n = exec->plan.chunks, ways = ways_in(exec);
     dev_queue_marks(exec->beside, dev_queue_marks_on(queue));
     TRY(dev_event_wait(exec->beside, exec->begins));
     TRY(dev_call(exec->beside, call_in, &steps[0]));
     TRY(dev_event_record(exec->arrived[0], exec->beside));
     for (int c = 0; c < n; c++) {
-        if (c + 1 < (exec->together ? 2 : n)) {
+        if (c + 1 < ways) {
             TRY(dev_call(exec->beside, call_in, &steps[c + 1]));
             TRY(dev_event_record(exec->arrived[(c + 1) % 2], exec->beside));
         }
-        if (c < (exec->together ? 2 : n))
+        if (c < ways)
             TRY(dev_event_wait(queue, exec->arrived[c % 2]));
         TRY(attention(exec, c, queue));
         TRY(dev_event_wait(exec->beside, steps[c].mark[EXEC_ATTENTION_ENDS]));
@@ -109,11 +116,11 @@ enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue)
 /* Summed over chunks. */
 static double part_us(const struct exec *exec, unsigned part, enum exec_mark from)
 {
-    const bool together = part == EXEC_IN && exec->together && exec->ran == EXEC_ALL; /* two ways in */
+    const int n = part == EXEC_IN && exec->ran == EXEC_ALL ? ways_in(exec) : exec->plan.chunks;
     double sum = 0, us;
     if (!(exec->ran & part))
         return 0;
-    for (int c = 0; c < (together ? 2 : exec->plan.chunks); c++)
+    for (int c = 0; c < n; c++)
         if (dev_event_us(exec->steps[c].mark[from], exec->steps[c].mark[from + 1], &us) == STATUS_OK)
             sum += us;
     return sum;
