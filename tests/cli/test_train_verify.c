@@ -31,7 +31,9 @@ static void test_verify(void **state)
 static double verified_loss(const char *norm)
 {
     struct run run;
-    run_do(&run, TINY "--verify --sp 1 --micro-batch 1 --accumulate 3 --separator '\n' --loss-norm %s --json", norm);
+    run_do(&run,
+           TINY "--verify --sp 1 --micro-batch 1 --accumulate 3 --data uneven.txt --separator '\n' --loss-norm %s --json",
+           norm);
     run_expect(&run, 0);
     json_t *document = run_json(&run, "train");
     double loss = json_real_value(json_object_get(json_object_get(document, "verify"), "loss"));
@@ -43,6 +45,11 @@ static double verified_loss(const char *norm)
 static void test_verify_norms(void **state)
 {
     (void)state;
+    char rows[12][64]; /* row i ends after every (2 + i)th byte, so no two rows have as many labels as one another */
+    for (int i = 0; i < 12; i++)
+        for (int k = 0; k < 64; k++)
+            rows[i][k] = k % (2 + i) == 1 + i ? '\n' : (char)('a' + (7 * i + 5 * k) % 26);
+    put("uneven.txt", rows, sizeof rows);
     assert_true(fabs(verified_loss("tokens") - verified_loss("group")) > 1e-6);
 }
 
