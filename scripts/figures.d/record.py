@@ -81,9 +81,19 @@ def row_lines(row, quick=False):
 
 
 def markdown(document):
-    """The figure's rows for docs/measurement.md."""
-    lines = ["| what | ratio | 95 % | target | |", "|---|---|---|---|---|"]
+    """The figure's rows as a table of the docs: a line a row, a column a ratio; a target that all lines share stands in its column's head."""
+    columns = {}  # in the order in which rows have them
     for row in document["rows"]:
         for ratio in row["ratios"]:
-            lines.append(f"| {row['name']}: {ratio['name']} | " + " | ".join(cells(ratio, document.get("quick", False))) + " |")
+            columns.setdefault(ratio["name"], set()).add(ratio["target"])
+    shared = {name: len(targets) == 1 for name, targets in columns.items()}
+    heads = [f"{name} (>= {min(t):g})" if shared[name] and min(t) is not None else name for name, t in columns.items()]
+    lines = [f"| `{document['name']}` | " + " | ".join(heads) + " |", "|---" * (1 + len(columns)) + "|"]
+    for row in document["rows"]:
+        told = dict.fromkeys(columns, "")
+        for ratio in row["ratios"]:
+            value, interval, target, verdict = cells(ratio, document.get("quick", False))
+            words = (value, interval, verdict, "" if shared[ratio["name"]] else target)
+            told[ratio["name"]] = " ".join(word for word in words if word)
+        lines.append(f"| {row['name']} | " + " | ".join(told.values()) + " |")
     return "\n".join(lines)

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(THREADS, 2) pull_sum_kernel(const __grid_const
     leave(meeting, number, false);
 }
 
-/* For push one block of each multiprocessor is as fast as two (docs/measurement.md, What paid for push); the small steps were tried on two
+/* For push one block of each multiprocessor is as fast as two (docs/measurement-gpu.md, What paid for push); the small steps were tried on two
  * H200. Large sums, which fetch, have two. */
 static int choose_blocks(const struct copy_peers *peers, int64_t bytes, bool sums)
 {

@@ -146,7 +146,17 @@ class Files(unittest.TestCase):
         self.assertIn("b / a", record.row_lines(got["rows"][0]))
         self.assertIn(" met", record.row_lines(got["rows"][0]))
         self.assertNotIn(" met", record.row_lines(got["rows"][0], quick=True))
-        self.assertIn("| met |", record.markdown(got))
+        self.assertEqual(record.markdown(got), "| `n` | b / a (>= 2) |\n|---|---|\n| S=1 | 3.00 [2.86..3.15] met |")
+
+    def test_a_target_of_some_lines(self):
+        def row(name, **targets):
+            ratios = [{"name": n, "value": 1.0, "ci95": [1.0, 1.0], "target": t, "verdict": t and "met"} for n, t in targets.items()]
+            return {"name": name, "ratios": ratios}
+
+        got = {"name": "n", "rows": [row("a", x=0.5, y=None), row("b", x=0.75)]}
+        lines = record.markdown(got).splitlines()
+        self.assertEqual(lines[0], "| `n` | x | y |")
+        self.assertEqual(lines[2:], ["| a | 1.00 [1.00..1.00] met >= 0.5 | 1.00 [1.00..1.00] |", "| b | 1.00 [1.00..1.00] met >= 0.75 |  |"])
 
     def test_foreign_file(self):
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="sptune-test-") as file:
@@ -450,6 +460,29 @@ class Ours(unittest.TestCase):
         done = subprocess.run([os.path.join(ROOT, "scripts", "figures"), "exchnge"], env=env, capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("no figure 'exchnge'", done.stderr)
+
+    def test_a_table_cut_short(self):
+        shown = subprocess.run(
+            ["bash", "-c", 'scripts/figures show --machine xeon2 | head -n 1; exit "${PIPESTATUS[1]}"'], cwd=ROOT, capture_output=True, text=True
+        )
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+
+
+class Docs(unittest.TestCase):
+    def test_tables_are_of_what_is_kept(self):
+        """Under the name of a machine docs/measurement-cpu.md has lines that `show --markdown` prints of its files, and of every file some."""
+        with open(os.path.join(ROOT, "docs", "measurement-cpu.md"), encoding="utf-8") as file:
+            sections = file.read().split("\n## `")[1:]
+        self.assertEqual(len(sections), 4)
+        for section in sections:
+            machine, rest = section.split("`\n", 1)
+            rest = rest.split("\n## ")[0]
+            shown = subprocess.run(
+                [os.path.join(ROOT, "scripts", "figures"), "show", "--markdown", "--machine", machine], capture_output=True, text=True
+            ).stdout.splitlines()
+            lines = [line for line in rest.splitlines() if line.startswith(("|", "`scripts/figures"))]
+            self.assertEqual([line for line in lines if line not in shown], [], machine)
+            self.assertEqual([line for line in shown if line.startswith(("| `", "`")) and line not in lines], [], machine)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class GpuFigures(unittest.TestCase):
 
     def test_docs_have_what_is_kept(self):
         """All files of these parts are kept, and every line of them stands in its page as it is shown."""
-        for page, parts in (("measurement.md", "exchange,packs,nccl-tests,attention"), ("training.md", "verify")):
+        for page, parts in (("measurement-gpu.md", "exchange,packs,nccl-tests,attention"), ("training.md", "verify")):
             docs = set(self.lines("docs", page))
             self.assertEqual([line for line in self.shown(parts) if line not in docs], [], page)
 
