@@ -99,8 +99,8 @@ class GpuFigures(unittest.TestCase):
         self.assertIn("gpu-figures: nccl-tests is left out; right would be --nccl-tests PATH of its alltoall_perf\n", done.stderr)
 
     def test_verify(self):
-        """On CPUs, with the toy: the only part there; then what is shown of rows that were changed."""
-        done = self.figures("--device", "cpu", "--out", self.folder, sptune=SPTUNE)
+        """On CPUs, with the toy; then what is shown of rows that were changed."""
+        done = self.figures("--device", "cpu", "--parts", "verify", "--out", self.folder, sptune=SPTUNE)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(os.listdir(self.folder), ["verify-plans.jsonl"])
         self.assertEqual(done.stdout.count("| 1.0e-05 | met |"), 12, done.stdout)
@@ -132,7 +132,25 @@ class GpuFigures(unittest.TestCase):
     def test_cpu_has_no_other_part(self):
         told = self.figures("--device", "cpu", "--parts", "train", "--out", self.folder)
         self.assertEqual(told.returncode, 2)
-        self.assertIn("right would be --parts verify", told.stderr)
+        self.assertIn("right would be --parts verify,verify-fp32,resume", told.stderr)
+
+    def test_resume(self):
+        """On CPUs the same bits; then of a row that was changed, and of runs that are no three of a kernel."""
+        done = self.figures("--device", "cpu", "--parts", "resume", "--out", self.folder, sptune=SPTUNE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("| cpu | 12 | 12 of 12 | 4 of 4 |", done.stdout)
+        with open(os.path.join(self.folder, "resumed.jsonl"), encoding="utf-8") as file:
+            runs = [json.loads(line) for line in file]
+        self.assertEqual([run["command"].partition(" --jsonl")[2] for run in runs], ["", " --save kept --every 8", " --save kept --resume"])
+        self.assertNotIn(self.folder, json.dumps(runs))
+        runs[2]["steps"][1]["loss"] += 1e-15
+        self.put("resumed", runs)
+        self.assertIn("| cpu | 12 | 12 of 12 | 3 of 4 |", self.figures("show", "--parts", "resume", "--out", self.folder).stdout)
+        self.put("resumed", runs[:2])
+        self.refused("resumed.jsonl has 2 runs, not three of each kernel", "resume")
+        runs[1]["steps"] = []
+        self.put("resumed", runs)
+        self.refused("is no run of cpu with steps", "resume")
 
     def test_kept(self):
         shown = self.figures("show")
