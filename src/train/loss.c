@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const names[] = {[LOSS_TOKENS] = "tokens", [LOSS_GROUP] = "group"};
@@ -66,4 +67,9 @@ double loss_scale(enum loss_norm norm, const struct loss_share *share)
     double parts = (double)share->groups * share->micros;
     double divisor = norm == LOSS_GROUP ? at_least_one(share->part_valid) * parts : at_least_one(share->step_valid);
     return share->averaged / divisor;
+}
+
+double loss_lift(enum dtype dtype, double step_valid)
+{
+    return dtype == DTYPE_FP16 && step_valid > 1 ? ldexp(1, ilogb(step_valid)) : 1;
 }

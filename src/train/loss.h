@@ -12,6 +12,7 @@
 #ifndef SPTUNE_TRAIN_LOSS_H
 #define SPTUNE_TRAIN_LOSS_H
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -41,5 +42,8 @@ struct loss_share {
 /* What the gradient of each token loss is multiplied by, so that reducing over all W ranks and adding over micro-steps gives the
  * gradient of loss_combine. It is the number of ranks that hold tokens that undoes an average, never that of dp groups. */
 double loss_scale(enum loss_norm norm, const struct loss_share *share);
+/* The power of two by which gradients are computed too large, so that fp16 holds them: those of logits by themselves are about 1 / step_valid,
+ * and below 6e-8 there is nothing in fp16. With it they are about 1. 1 in other types. Gradients are divided by it where they are used. */
+double loss_lift(enum dtype dtype, double step_valid);
 
 #endif

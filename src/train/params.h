@@ -57,12 +57,12 @@ enum status params_prefetch(struct params *params, int unit, struct dev_queue *q
 enum status params_grads(struct params *params, int unit, struct dev_queue *queue, float **out);
 enum status params_reduce(struct params *params, int unit, struct dev_queue *queue);
 /* Collective: sums what is not summed yet, clips to `clip` (0: not) on the global norm, updates, gathers weights of stages 1 and 2, and
- * makes gradients 0. norm: before clipping. A norm that is not finite changes nothing: STATUS_CHECK. */
+ * makes gradients 0. norm: of the gradients times adamw->grad_scale, before clipping. A norm that is not finite changes nothing: STATUS_CHECK. */
 enum status params_step(struct params *params, const struct nn_adamw *adamw, double clip, struct dev_queue *queue,
                         double *norm);
 /* Is what this rank has of the unit's summed gradients finite? After a step that was refused. */
 enum status params_finite(struct params *params, int unit, struct dev_queue *queue, bool *out);
-/* Only sums and norm, for verification: afterwards params_shard has this rank's part. */
+/* Only sums and their norm, for verification: afterwards params_shard has this rank's part. */
 enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm);
 
 /* Of each unit this rank holds elements [first, first + n), the rest belongs to others of the group. Padding included. */

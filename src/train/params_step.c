@@ -195,6 +195,7 @@ enum status params_step(struct params *params, const struct nn_adamw *adamw, dou
     struct nn_adamw how = *adamw;
     double found;
     TRY(params_finish_grads(params, queue, &found));
+    found *= (double)adamw->grad_scale;
     if (!isfinite(found))
         return FAIL(STATUS_CHECK, "the gradients of step %lld are not finite", (long long)adamw->step);
     if (clip > 0 && found > clip)

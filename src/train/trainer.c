@@ -302,14 +302,14 @@ double trainer_share(const struct trainer *t, double step_valid, int64_t part_va
 
 static enum status run_step(struct trainer *t, int64_t step, double valid, bool backward, double *loss)
 {
-    double sum = 0;
+    double sum = 0, lift = loss_lift(t->options.dtype, valid);
     for (int64_t m = 0; m < t->options.plan.accumulate; m++) {
         const struct data_batch *b = &t->batch[m];
         struct decoder_batch batch = {b->ids, b->labels, b->positions};
         struct problem problem;
         double here = 0, share = trainer_share(t, valid, b->valid);
         trainer_problem(&t->options, b, comm_size(t->world), &problem);
-        TRY(decoder_run(t->decoder, &problem, &batch, (float)share, backward, t->queue, &here));
+        TRY(decoder_run(t->decoder, &problem, &batch, (float)(share * lift), backward, t->queue, &here));
         sum += share * here;
     }
     double mine = sum;
@@ -324,6 +324,7 @@ enum status trainer_gradients(struct trainer *t, int64_t step, double *loss, dou
     TRY(read_step(t, step, &valid, &tokens));
     TRY(run_step(t, step, valid, true, loss));
     TRY(params_finish_grads(t->params, t->queue, norm));
+    *norm /= loss_lift(t->options.dtype, valid);
     return isfinite(*norm) ? STATUS_OK : trainer_grads_not_finite(t, step);
 }
 
@@ -338,9 +339,9 @@ enum status trainer_step(struct trainer *t, int64_t step, struct trainer_report 
                              .beta2 = (float)o->beta2,
                              .eps = (float)o->eps,
                              .decay = (float)o->decay,
-                             .grad_scale = 1,
                              .step = step + 1};
     TRY(read_step(t, step, &valid, &tokens));
+    adamw.grad_scale = (float)(1 / loss_lift(o->dtype, valid));
     (void)decoder_exposed_us(t->decoder); /* of an evaluation */
     TRY(run_step(t, step, valid, true, &report.loss));
     enum status status = params_step(t->params, &adamw, o->clip, t->queue, &report.grad_norm);

@@ -51,7 +51,8 @@ static enum status whole_rows(struct trainer *t, struct decoder *decoder, double
             with_padding(&batch, &problem);
             problem.dtype = dtype;
             share = trainer_share(t, valid, batch.valid);
-            status = decoder_run(decoder, &problem, &rows, (float)share, true, t->queue, &here);
+            status =
+                decoder_run(decoder, &problem, &rows, (float)(share * loss_lift(dtype, valid)), true, t->queue, &here);
             parts[g * micros + m] = (struct loss_part){here, batch.valid};
         }
     data_batch_free(&batch);
@@ -84,10 +85,10 @@ static double rounding(enum dtype dtype)
 }
 
 /* fp32: sums in another order. Narrower: twice the error of the whole run in that type against fp32, and a rounding where that error is
- * small by chance. */
+ * small by chance. Half of what it is held against is the most: beyond that the type itself has lost the gradient, and nothing is shown. */
 static double allowance(enum dtype dtype, double plain)
 {
-    return dtype == DTYPE_FP32 ? 1e-5 : 2 * plain + rounding(dtype);
+    return dtype == DTYPE_FP32 ? 1e-5 : fmin(2 * plain + rounding(dtype), 0.5);
 }
 
 /* What a tensor is held against: its norm. Below a millionth of the whole's it is 0 by mathematics (of queries and keys, when a row sees one
@@ -119,7 +120,7 @@ struct alone {
     struct groups groups;
     struct layout layout;
     struct params *params;
-    double loss, norm;
+    double loss, norm, lift; /* gradients are computed times lift; norm: without it */
 };
 
 /* Gradients of all ranks beside those of the whole run. */
@@ -148,6 +149,14 @@ static enum status pair_create(struct trainer *t, const struct alone *alone, con
     return mem_alloc((size_t)most * sizeof(float), "gradients to compare", (void **)&pair->truth);
 }
 
+static void read_lifted(const struct whole *whole, const struct layout_tensor *tensor, double lift, int64_t n,
+                        float *out)
+{
+    whole_read(whole, tensor, 0, n, out);
+    for (int64_t i = 0; i < n && lift != 1; i++)
+        out[i] /= (float)lift;
+}
+
 static enum status compare_unit(struct trainer *t, const struct alone *alone, const struct alone *exact,
                                 struct pair *pair, int unit, struct trainer_verdict *verdict)
 {
@@ -160,8 +169,8 @@ static enum status compare_unit(struct trainer *t, const struct alone *alone, co
         TRY(whole_gather(pair->exact, unit, params_shard(exact->params, unit).grads, t->queue));
     for (int i = u->first; i < u->first + u->n; i++) {
         int64_t n = t->layout.tensor[i].whole_rows * t->layout.tensor[i].whole_cols;
-        whole_read(pair->split, &t->layout.tensor[i], 0, n, pair->got);
-        whole_read(pair->alone, &alone->layout.tensor[i], 0, n, pair->want);
+        read_lifted(pair->split, &t->layout.tensor[i], alone->lift, n, pair->got);
+        read_lifted(pair->alone, &alone->layout.tensor[i], alone->lift, n, pair->want);
         if (pair->exact != NULL)
             whole_read(pair->exact, &exact->layout.tensor[i], 0, n, pair->truth);
         compare(i, n, pair->got, pair->want, pair->exact != NULL ? pair->truth : NULL, alone->norm, t->options.dtype,
@@ -258,6 +267,8 @@ static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, 
         status = whole_rows(t, decoder, valid, dtype, &alone->loss);
     if (status == STATUS_OK)
         status = params_finish_grads(alone->params, t->queue, &alone->norm);
+    alone->lift = loss_lift(dtype, valid);
+    alone->norm /= alone->lift;
     decoder_destroy(decoder);
     return status;
 }
