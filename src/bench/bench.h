@@ -123,7 +123,7 @@ struct bench_session {
     enum status (*tell)(void *arg, const char *mode, const void *data, size_t bytes);
     void *tell_arg;
     bool reuse;                  /* take ok samples of this machine and versions from the store */
-    int64_t reuse_run;           /* > 0: of this run only (--resume); else of any run */
+    int64_t reuse_run;           /* > 0: of this run only, and with samples_min samples (--resume); else of any run */
     bool checked;                /* correctness was checked for what will be timed */
     char machine[33];            /* whose samples are looked up when env is NULL; "": those of the newest one with the key */
     char *versions;              /* JSON text recorded with each sample; owned by the caller */
@@ -132,6 +132,9 @@ struct bench_session {
  * STATUS_NODATA naming its key, and one that was never measured well comes back as it was waived. *measured (may be NULL) counts the cases really timed now. */
 enum status bench_measure(struct bench_session *session, const struct bench_case *cases, int n,
                           const struct bench_options *options, struct sample *out, int *measured);
+/* How many of the cases bench_measure would measure. */
+enum status bench_missing(const struct bench_session *session, const struct bench_case *cases, int n,
+                          const struct bench_options *options, int *out);
 /* The serve-loop side of bench_measure: data as told. Mode name "bench". */
 enum status bench_serve(struct bench_env *env, const void *data, size_t bytes);
 char *bench_versions(struct bench_env *env); /* JSON object text: sptune build, ucx, openblas, kernel release, allowed environment */

@@ -69,7 +69,10 @@ static enum status find(const struct bench_session *session, const struct sample
                       session->reuse_run > 0 ? session->reuse_run : -1, out, NULL);
 }
 
-static enum status look_up(const struct bench_session *session, const struct bench_case *c, struct sample *out, bool *found)
+/* *out, initialised by the caller, is what the store has. *found: no more is needed; false of a row of the run that is gone on with whose
+ * samples are not enough. */
+static enum status look_up(const struct bench_session *session, const struct bench_case *c,
+                           const struct bench_options *options, struct sample *out, bool *found)
 {
     struct sample_key key;
     double scale;
@@ -83,7 +86,7 @@ static enum status look_up(const struct bench_session *session, const struct ben
         return STATUS_OK;
     }
     if (status == STATUS_OK)
-        *found = true;
+        *found = session->reuse_run <= 0 || out->n >= options->samples_min;
     if (status != STATUS_NODATA)
         return status;
     status_clear();
@@ -144,11 +147,33 @@ static enum status measure_missing(const struct bench_session *session, const st
     free(told);
     TRY(status);
     for (int i = 0; i < n; i++) {
+        struct sample *before = &out[missing[i]];
+        if (before->n > samples[i].n && samples[i].outcome != SAMPLE_FAILED) {
+            sample_free(&samples[i]); /* the budget left fewer samples than were there */
+            continue;
+        }
         enum status kept = status == STATUS_OK ? commit(session, &samples[i]) : STATUS_OK;
         status = status != STATUS_OK ? status : kept;
-        out[missing[i]] = samples[i];
+        sample_free(before);
+        *before = samples[i];
     }
     return status;
+}
+
+enum status bench_missing(const struct bench_session *session, const struct bench_case *cases, int n,
+                          const struct bench_options *options, int *out)
+{
+    int missing = 0;
+    for (int i = 0; i < n; i++) {
+        struct sample sample;
+        bool found = false;
+        sample_init(&sample);
+        TRY(look_up(session, &cases[i], options, &sample, &found));
+        sample_free(&sample);
+        missing += !found;
+    }
+    *out = missing;
+    return STATUS_OK;
 }
 
 enum status bench_measure(struct bench_session *session, const struct bench_case *cases, int n,
@@ -164,7 +189,7 @@ enum status bench_measure(struct bench_session *session, const struct bench_case
         sample_init(&out[i]);
     for (int i = 0; i < n && status == STATUS_OK; i++) {
         bool found = false;
-        status = look_up(session, &cases[i], &out[i], &found);
+        status = look_up(session, &cases[i], options, &out[i], &found);
         if (status == STATUS_OK && !found)
             missing[nmissing++] = i;
     }

@@ -27,7 +27,7 @@ void samples_free(struct samples *samples)
     *samples = (struct samples){0};
 }
 
-/* A row that was waived and measured again by --resume, or waived again, is there once: as it was last. */
+/* A row that --resume measured again, since it was waived or had too few samples, is there once: as it was last. */
 static enum status add(void *arg, int64_t run, const struct sample *sample)
 {
     struct samples *samples = arg;
@@ -35,7 +35,8 @@ static enum status add(void *arg, int64_t run, const struct sample *sample)
     (void)run;
     for (int i = 0; i < samples->n; i++) {
         struct sample *row = &samples->rows[i];
-        if (row->outcome != SAMPLE_WAIVED || !sample_key_equal(&row->key, &sample->key))
+        bool again = row->outcome == SAMPLE_WAIVED || (row->outcome == SAMPLE_OK && sample->outcome == SAMPLE_OK);
+        if (!again || !sample_key_equal(&row->key, &sample->key))
             continue;
         TRY(sample_copy(sample, &copy));
         sample_free(row);

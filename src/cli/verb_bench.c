@@ -25,7 +25,7 @@ static const struct opt own_options[] = {
     {"samples", 0, OPT_VALUE, "N", "iterations per row at most, 10 or more [by effort]"},
     {"warmup", 0, OPT_VALUE, "N", "untimed iterations per row [by effort]"},
     {"budget", 0, OPT_VALUE, "T", "wall time for everything, checks included [60s]"},
-    {"resume", 0, OPT_FLAG, NULL, "go on where the same command was ended"},
+    {"resume", 0, OPT_FLAG, NULL, "go on where the same command was ended, or its budget"},
     {"jsonl", 0, OPT_FLAG, NULL, "one JSON row per line as it is measured"},
     {"export", 0, OPT_MANY, "FORMAT=FILE", "also write the samples; `list` names the formats; repeatable"},
     {"store", 0, OPT_VALUE, "FILE", "the result store [SPTUNE_STORE, else the user's data directory]"},
@@ -44,6 +44,7 @@ struct order {
     const struct suite *suite; /* NULL: the subject's own lists */
     int64_t *ranks;  /* list */
     int nranks, job; /* which of them runs now */
+    int left;        /* cells of the job that are still to be measured */
     struct progress_page *page;
     struct bench_options options;
     int64_t budget_us;
@@ -89,16 +90,33 @@ static enum status print_row(struct cli *cli, const struct sample *sample)
     return status;
 }
 
-/* Cell i of the sweep, when `left` cells, this one included, have to share what is left of the budget. */
+/* Cells that are not yet measured, which is all of them without --resume. */
+static enum status count_left(const struct bench_session *session, const struct worklist *work, struct order *order)
+{
+    struct bench_case cases[BENCH_CASES_MAX];
+    order->left = 0;
+    for (int w = 0; w < work->n; w++)
+        for (int i = 0; i < work->sweeps[w].cells; i++) {
+            int missing = 0;
+            TRY(sweep_cell(&work->sweeps[w], i, cases));
+            TRY(bench_missing(session, cases, work->sweeps[w].variants, &order->options, &missing));
+            order->left += missing > 0;
+        }
+    return STATUS_OK;
+}
+
+/* Cell i of the sweep. What is left of the budget is shared by the cells that are still to be measured. */
 static enum status measure_cell(struct ranks *ranks, struct bench_session *session, const struct sweep *sweep, int i,
-                                int left, struct order *order)
+                                struct order *order)
 {
     struct bench_case cases[BENCH_CASES_MAX];
     struct sample samples[BENCH_CASES_MAX];
+    int missing = 0;
     TRY(sweep_cell(sweep, i, cases));
+    TRY(bench_missing(session, cases, sweep->variants, &order->options, &missing));
     struct bench_options options = order->options;
     int64_t left_us = (order->page->deadline_ns - clock_ns()) / 1000;
-    options.budget_us = left_us > 0 ? left_us / left : 0;
+    options.budget_us = left_us > 0 && missing > 0 ? left_us / order->left-- : 0;
     TRY(bench_measure(session, cases, sweep->variants, &options, samples, NULL));
     enum status status = STATUS_OK;
     for (int v = 0; v < sweep->variants; v++) {
@@ -168,8 +186,8 @@ static enum status check_first(struct bench_session *session, const struct workl
 }
 
 /* done: cells of the sweeps before this one. */
-static enum status measure_sweep(struct ranks *ranks, struct bench_session *session, const struct worklist *work,
-                                 const struct sweep *sweep, int done, struct order *order)
+static enum status measure_sweep(struct ranks *ranks, struct bench_session *session, const struct sweep *sweep,
+                                 int done, struct order *order)
 {
     for (int i = 0; i < sweep->cells; i++) {
         char cell[96], label[128];
@@ -178,7 +196,7 @@ static enum status measure_sweep(struct ranks *ranks, struct bench_session *sess
         if (done + i > 0)
             progress_step(done + i, label, -1);
         TRY(interrupt_status());
-        TRY(measure_cell(ranks, session, sweep, i, work->cells - done - i, order));
+        TRY(measure_cell(ranks, session, sweep, i, order));
     }
     return STATUS_OK;
 }
@@ -190,14 +208,28 @@ static enum status measure(struct ranks *ranks, struct bench_session *session, s
     int done = 0;
     TRY(worklist_open(cli, order->subject, order->suite, (int)order->ranks[order->job], &work));
     enum status status = check_first(session, &work, cli->seed);
+    if (status == STATUS_OK)
+        status = count_left(session, &work, order);
     progress_begin(order->suite != NULL ? order->suite->name : order->subject, work.cells);
     for (int w = 0; w < work.n && status == STATUS_OK; w++) {
-        status = measure_sweep(ranks, session, &work, &work.sweeps[w], done, order);
+        status = measure_sweep(ranks, session, &work.sweeps[w], done, order);
         done += work.sweeps[w].cells;
     }
     progress_end();
     worklist_close(&work);
     return status == STATUS_OK ? interrupt_status() : status;
+}
+
+/* Rows that the budget ended before it was their turn, or before they had their samples. */
+static int left_out(const struct samples *samples, const struct bench_options *options)
+{
+    int n = 0;
+    for (int i = 0; i < samples->n; i++) {
+        const struct sample *s = &samples->rows[i];
+        n += s->outcome == SAMPLE_WAIVED ? s->rule == RULE_BUDGET
+                                         : s->outcome == SAMPLE_OK && s->n < options->samples_min;
+    }
+    return n;
 }
 
 /* All rows are here: what does the command as a whole say? */
@@ -237,12 +269,17 @@ static enum status finish(struct ranks *ranks, struct bench_session *session, co
     enum status status = samples.n > 0 ? samples_show(ranks->cli, &samples, title) : STATUS_OK;
     if (status == STATUS_OK && how == STATUS_OK)
         status = judge(&samples);
+    int left = left_out(&samples, &order->options);
+    if (how == STATUS_OK && left > 0)
+        log_info("the budget ended before %d of %d rows had their samples: the same command with --resume goes on",
+                 left, samples.n);
     samples_free(&samples);
     if (how == STATUS_UNREAD)
         return status == STATUS_OK ? how : status;
     if (how != STATUS_OK)
         return status == STATUS_OK ? interrupt_status() : status;
-    TRY(store_run_end(session->store, session->run));
+    if (left == 0)
+        TRY(store_run_end(session->store, session->run));
     return status;
 }
 

@@ -35,7 +35,7 @@ struct store_run {
     char machine[33];
     int64_t seed;
     int samples, failed, waived;
-    bool finished;      /* false: it was killed or still runs */
+    bool finished;      /* false: it still runs, was ended, or its budget left rows out: bench --resume goes on */
     char *command;      /* owned by the run: store_run_free */
 };
 void store_run_free(struct store_run *run);

@@ -97,6 +97,38 @@ static int scaled_up(struct bench_session *session)
     return 0;
 }
 
+/* --resume: what is there is taken where it has its samples; else it is measured again, and kept while no more come of that. */
+static int too_few(struct bench_session *session)
+{
+    struct bench_options options = bench_test_options();
+    struct bench_case c = bench_test_case("gemm", 2, 2);
+    struct sample out;
+    int measured = -1, missing = -1, kept = 0, after = 0, few = options.samples_min - 1;
+    session->reuse = true;
+    session->reuse_run = session->run;
+    c.n = 23;
+    options.samples_min = options.samples_max = few;
+    RANK_TRY(bench_measure(session, &c, 1, &options, &out, &measured));
+    RANK_CHECK(measured == 1 && out.n == few);
+    sample_free(&out);
+    options = bench_test_options();
+    options.budget_us = 0;
+    RANK_CHECK(counts(session->store, session->run, &kept) == 0);
+    RANK_TRY(bench_missing(session, &c, 1, &options, &missing));
+    RANK_TRY(bench_measure(session, &c, 1, &options, &out, NULL));
+    RANK_CHECK(missing == 1 && out.outcome == SAMPLE_OK && out.n == few);
+    sample_free(&out);
+    RANK_CHECK(counts(session->store, session->run, &after) == 0 && after == kept);
+    options.budget_us = -1;
+    for (int i = 0; i < 2; i++) {
+        RANK_TRY(bench_measure(session, &c, 1, &options, &out, &measured));
+        RANK_CHECK(measured == (i == 0) && out.outcome == SAMPLE_OK && out.n >= options.samples_min);
+        sample_free(&out);
+    }
+    session->reuse_run = 0;
+    return 0;
+}
+
 static int measure_twice(struct bench_session *session, struct serving *serving)
 {
     struct bench_options options = bench_test_options();
@@ -134,6 +166,7 @@ static int measure_twice(struct bench_session *session, struct serving *serving)
     RANK_CHECK(measured == 1);
     sample_free(&out[0]);
     RANK_CHECK(bench_measure(session, cases, 0, &options, out, NULL) == STATUS_USAGE);
+    RANK_CHECK(too_few(session) == 0);
     return scaled_up(session);
 }
 

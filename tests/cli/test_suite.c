@@ -139,6 +139,40 @@ static void test_resume_waived(void **state)
     run_free(&run);
 }
 
+/* A budget that ends before the first row leaves all of them out; the run is the same until each has its samples. */
+static void test_resume_after_budget(void **state)
+{
+    (void)state;
+    static const char line[] = "bench gemm --m 16 --n 16 --k 8..32+8 --ranks 2 --samples 10 --progress none";
+    struct run run;
+    int ok;
+    run_do(&run, "%s --budget 1us --name cut", line);
+    run_expect(&run, 3);
+    run_says(run.err, "4 of 4 rows had their samples: the same command with --resume goes on");
+    run_free(&run);
+    run_do(&run, "%s --budget 100s --resume", line);
+    run_expect(&run, 0);
+    run_says_not(run.err, "resume");
+    run_free(&run);
+    run_do(&run, "results show cut --json");
+    run_expect(&run, 0);
+    json_decref(keys_of(&run, &ok));
+    assert_int_equal(ok, 4);
+    run_free(&run);
+    run_do(&run, "%s --budget 100s --resume", line);
+    run_expect(&run, 0);
+    run_says(run.err, "nothing to resume");
+    run_free(&run);
+    run_do(&run, "bench suite ci --ranks 2 --samples 10 --progress none --seed 2 --budget 1us");
+    run_expect(&run, 3);
+    run_free(&run);
+    run_do(&run, "bench suite ci --ranks 2 --samples 10 --progress none --seed 2 --budget 2s --json --resume");
+    run_says_not(run.err, "nothing to resume");
+    json_decref(keys_of(&run, &ok));
+    run_free(&run);
+    run_nothing_left();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_wrong),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_resume_waived),
+        cmocka_unit_test(test_resume_after_budget),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }
