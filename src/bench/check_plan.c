@@ -411,7 +411,7 @@ static enum status waive_rest(struct bench_env *env, struct check_report *report
         if (ranks % sp == 0)
             continue;
         text_print(what, sizeof what, "ulysses sp=%d", sp);
-        text_print(why, sizeof why, "sp %d does not divide the %d ranks; --ranks %d checks it", sp, ranks, sp);
+        text_print(why, sizeof why, "sp %d does not divide the %d ranks; %d ranks check it", sp, ranks, sp);
         TRY(check_row_waive(report, "plan", what, RULE_WORLD, why));
     }
     for (int method = 0; method < PLAN_METHOD_COUNT; method++) {

@@ -335,15 +335,32 @@ static enum status find_ranks(const struct topo *topo, struct launch *launch, bo
     return STATUS_OK;
 }
 
+/* That the CPUs of this host take. */
+static int64_t most_here(const struct topo *topo)
+{
+    int64_t most = (int64_t)topo_usable_cpus(topo) * RANKS_PER_CPU;
+    return most < LAUNCH_RANKS_MAX ? most : LAUNCH_RANKS_MAX;
+}
+
+int64_t ranks_most(const struct topo *topo, const struct ranks_options *options)
+{
+    struct launch launch;
+    bool launched = false;
+    int64_t most = most_here(topo);
+    if (launch_detect(&launch, &launched) != STATUS_OK || launched)
+        return 0;
+    return options->kind != DEV_CPU && options->devices < most ? options->devices : most;
+}
+
 static enum status check_load(const struct topo *topo, int64_t ranks)
 {
-    int usable = topo_usable_cpus(topo);
-    if (ranks <= (int64_t)usable * RANKS_PER_CPU)
+    int64_t most = most_here(topo);
+    if (ranks <= most)
         return STATUS_OK;
-    return HINT(WHERE(FAIL(STATUS_USAGE, "%lld ranks are more than %d for each of the %d usable CPUs",
-                           (long long)ranks, RANKS_PER_CPU, usable),
+    return HINT(WHERE(FAIL(STATUS_USAGE, "%lld ranks are more than %d for each of the %d usable CPUs, or %d in all",
+                           (long long)ranks, RANKS_PER_CPU, topo_usable_cpus(topo), LAUNCH_RANKS_MAX),
                       "--ranks"),
-                "use %d or fewer here; --world is how many the job will have", usable * RANKS_PER_CPU);
+                "use %lld or fewer here; --world is how many the job will have", (long long)most);
 }
 
 static enum status contradicts(const struct launch *launch, int64_t ranks)
@@ -361,7 +378,7 @@ enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, 
     char word[24];
     TRY(find_ranks(topo, &launch, &launched, &fallback));
     text_print(word, sizeof word, "%lld", (long long)fallback);
-    TRY(units_parse_list(text != NULL ? text : word, "--ranks", 1, LAUNCH_RANKS_MAX, out, n));
+    TRY(units_parse_list(text != NULL ? text : word, "--ranks", 1, INT64_MAX, out, n));
     *n = opt_drop_repeats(*out, *n);
     enum status status = STATUS_OK;
     for (int i = 0; i < *n && status == STATUS_OK; i++) {
@@ -385,7 +402,7 @@ enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t usual,
     int64_t fallback = 0;
     TRY(find_ranks(topo, &launch, &launched, &fallback));
     fallback = !launched && usual > 0 ? usual : fallback;
-    TRY(opt_count(&cli->opts, "ranks", 1, LAUNCH_RANKS_MAX, fallback, out));
+    TRY(opt_count(&cli->opts, "ranks", 1, INT64_MAX, fallback, out));
     if (launched)
         return *out != launch.size ? contradicts(&launch, *out) : STATUS_OK;
     return check_load(topo, *out);

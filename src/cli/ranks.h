@@ -54,5 +54,7 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
  * one entry, to be freed. */
 enum status ranks_count(struct cli *cli, const struct topo *topo, int64_t usual, int64_t *out);
 enum status ranks_list(struct cli *cli, const struct topo *topo, int64_t **out, int *n);
+/* The largest --ranks that is not refused here; 0 under a launcher, which says how many. */
+int64_t ranks_most(const struct topo *topo, const struct ranks_options *options);
 
 #endif

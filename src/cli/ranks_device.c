@@ -79,8 +79,8 @@ static enum status refuse_apart(const struct topo *topo, const int *order, int n
         return STATUS_OK;
     if (verdict.rule == RULE_TAINTED)
         return HINT(FAIL(STATUS_BUSY, "%s", verdict.why),
-                    "end it, leave that GPU out with CUDA_VISIBLE_DEVICES, or use --ranks 1");
-    return HINT(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "use --ranks 1, or --device cpu");
+                    "end it, leave that GPU out with CUDA_VISIBLE_DEVICES, or use one rank");
+    return HINT(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "--device cpu needs none");
 }
 
 /* Index into topo->gpus of what CUDA calls `cuda`; of an order that only CUDA knows there is none. */

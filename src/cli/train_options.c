@@ -330,8 +330,8 @@ static enum status trainable(const struct trainer_options *o)
     return STATUS_OK;
 }
 
-enum status train_options_plan(struct cli *cli, const struct train_plan *planned, int ranks, enum dev_kind device,
-                               struct run_options *out)
+enum status train_options_plan(struct cli *cli, const struct train_plan *planned, int ranks, int64_t ranks_most,
+                               enum dev_kind device, struct run_options *out)
 {
     static const char *const dtypes[] = {"fp32", "bf16", "fp16"};
     static const enum dtype types[] = {DTYPE_FP32, DTYPE_BF16, DTYPE_FP16};
@@ -345,7 +345,7 @@ enum status train_options_plan(struct cli *cli, const struct train_plan *planned
     TRY(train_sizes_read(cli, ranks, &o->plan));
     TRY(kernel(cli, device, o));
     TRY(exchange(cli, device, &o->plan));
-    TRY(train_sizes_check(cli, ranks, device, o));
+    TRY(train_sizes_check(cli, ranks, ranks_most, device, o));
     train_plan_compare(planned, o);
     return STATUS_OK;
 }

@@ -13,9 +13,9 @@ extern const struct opt train_options[];
 enum status train_options_read(struct cli *cli, struct train_plan *planned, struct run_options *out);
 /* What --peak says that one rank's device could do, FLOP per second; 0: it was not given. */
 enum status train_options_peak(const struct cli *cli, double *flops);
-/* The plan on `ranks` ranks: sizes that were not given, exchange and attention of the device. */
-enum status train_options_plan(struct cli *cli, const struct train_plan *planned, int ranks, enum dev_kind device,
-                               struct run_options *out);
+/* The plan on `ranks` ranks: sizes that were not given, exchange and attention of the device. ranks_most: train_sizes_check. */
+enum status train_options_plan(struct cli *cli, const struct train_plan *planned, int ranks, int64_t ranks_most,
+                               enum dev_kind device, struct run_options *out);
 /* On rank 0, where the ranks are: what only they can tell (which exchange works). */
 enum status train_options_finish(struct ranks *ranks, struct run_options *options);
 /* Mode "train" of the serve loop: spin_rate_ranks, then run_train, on every rank. */

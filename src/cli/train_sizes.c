@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/launch.h"
 #include "sp/target.h"
 
 enum size { SP, TP, REPLICATE, SIZES };
@@ -106,17 +105,9 @@ static enum status hint(enum status status, struct text *out)
     return status;
 }
 
-/* May --ranks say so? Not beyond what is started here, nor under a launcher. */
-static bool ranks_can_be(int64_t ranks)
-{
-    struct launch launch;
-    bool launched;
-    return ranks <= LAUNCH_RANKS_MAX && launch_detect(&launch, &launched) == STATUS_OK && !launched;
-}
-
 /* The first size that alone can be mended, and as many ranks as the sizes share. */
 static enum status refuse_product(const struct cli *cli, const struct trainer_options *o, int ranks,
-                                  enum dev_kind device, int64_t taken)
+                                  enum dev_kind device, int64_t taken, int64_t ranks_most)
 {
     const struct plan *plan = &o->plan;
     int64_t whole = taken < ranks ? ranks / taken * taken : taken;
@@ -124,7 +115,7 @@ static enum status refuse_product(const struct cli *cli, const struct trainer_op
     bool found = false;
     for (enum size size = SP; size < SIZES && !found; size++)
         found = name_nearest(cli, o, ranks, device, size, &out);
-    if (ranks_can_be(whole) && possible(o, *plan, (int)whole, device))
+    if (whole <= ranks_most && possible(o, *plan, (int)whole, device))
         text_add(&out, "%s--ranks %lld", found ? ", or " : "", (long long)whole);
     if (out.len == 0)
         text_add(&out, "their product has to be a divisor of the ranks");
@@ -134,12 +125,12 @@ static enum status refuse_product(const struct cli *cli, const struct trainer_op
 }
 
 /* dp_shard is not what the other sizes leave. */
-static enum status refuse_shard(const struct plan *plan, int ranks, int64_t taken)
+static enum status refuse_shard(const struct plan *plan, int ranks, int64_t taken, int64_t ranks_most)
 {
     int64_t all = taken * plan->dp_shard;
     struct text out = {0};
     text_add(&out, "dp_shard %lld", (long long)(ranks / taken));
-    if (ranks_can_be(all))
+    if (all <= ranks_most)
         text_add(&out, ", or --ranks %lld", (long long)all);
     return hint(FAIL(STATUS_USAGE, "sp %d x tp %d x dp_shard %d x dp_replicate %d are %lld ranks, not %d", plan->sp,
                      plan->tp, plan->dp_shard, plan->dp_replicate, (long long)all, ranks),
@@ -162,16 +153,17 @@ static enum status refuse(const struct cli *cli, const struct trainer_options *o
     return hint(FAIL(STATUS_USAGE, "%s", verdict->why), &out);
 }
 
-enum status train_sizes_check(const struct cli *cli, int ranks, enum dev_kind device, const struct trainer_options *o)
+enum status train_sizes_check(const struct cli *cli, int ranks, int64_t ranks_most, enum dev_kind device,
+                              const struct trainer_options *o)
 {
     const struct plan *plan = &o->plan;
     enum size about = SP;
     int64_t taken;
     TRY(taken_of(plan, &taken));
     if (ranks % taken != 0)
-        return refuse_product(cli, o, ranks, device, taken);
+        return refuse_product(cli, o, ranks, device, taken, ranks_most);
     if (taken * plan->dp_shard != ranks)
-        return refuse_shard(plan, ranks, taken);
+        return refuse_shard(plan, ranks, taken, ranks_most);
     struct verdict verdict = judge(o, plan, ranks, device, &about);
     if (!verdict_ok(&verdict))
         return refuse(cli, o, ranks, device, about, &verdict);

@@ -249,7 +249,8 @@ static enum status run(struct cli *cli)
         how.n = (int)n;
         how.answers = asked->options.verify ? "this row" : "this step";
         if (status == STATUS_OK)
-            status = train_options_plan(cli, &asked->planned, (int)n, how.kind, &asked->options);
+            status =
+                train_options_plan(cli, &asked->planned, how.n, ranks_most(&topo, &how), how.kind, &asked->options);
         if (status == STATUS_OK)
             status = ranks_run(cli, &topo, &how, root, asked);
         topo_free(&topo);

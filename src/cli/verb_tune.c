@@ -211,7 +211,7 @@ static enum status with_ranks(struct cli *cli, struct order *order)
     if (asked->devices.kind != DEV_CUDA && asked->ranks > usable && !opt_given(&cli->opts, "oversubscribe"))
         return HINT(
             FAIL(STATUS_NODATA, "%d ranks on %d usable CPUs would time each other, not the plan", asked->ranks, usable),
-            "use --ranks %d, or --oversubscribe to go on all the same", usable);
+            "use %d ranks, or --oversubscribe to go on all the same", usable);
     struct ranks_options how = {.n = asked->ranks,
                                 .device = asked->devices.word,
                                 .kind = asked->devices.kind,

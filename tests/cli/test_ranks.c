@@ -233,6 +233,28 @@ static void test_sizes_under_a_launcher(void **state)
     run_nothing_left();
 }
 
+/* On one CPU --ranks goes to 64: no hint names more, and the one that it names is taken. */
+static void test_ranks_that_hints_name(void **state)
+{
+    (void)state;
+    static const char *const lines[][2] = {
+        {"train --ranks 4 --sp 2 --dp-shard 32", "dp_shard 2, or --ranks 64\n"},
+        {"train --ranks 4 --sp 2 --dp-shard 33", "are 66 ranks, not 4; dp_shard 2\n"},
+        {"train --ranks 6 --sp 65 --method ring", "does not divide 6 ranks; sp 6 would work\n"},
+        {"check --ranks 5000", "are more than 64 for each of the 1 usable CPUs, or 4096 in all; use 64 or fewer here"},
+        {"bench gemm --ranks 1,65", "--ranks: 65 ranks are more than 64 for each"},
+        {"train --ranks 64 --sp 3", "does not divide 64 ranks"},
+    };
+    for (int i = 0; i < CHECK_COUNT(lines); i++) {
+        struct run run;
+        run_do(&run, "%s -q", lines[i][0]);
+        run_expect(&run, 2);
+        run_says(run.err, lines[i][1]);
+        run_free(&run);
+    }
+    run_nothing_left();
+}
+
 static void test_half_an_environment(void **state)
 {
     (void)state;
@@ -254,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_explain_exchange),
         cmocka_unit_test(test_rank_0_alone_speaks),
         cmocka_unit_test(test_sizes_under_a_launcher),
+        cmocka_unit_test(test_ranks_that_hints_name),
         cmocka_unit_test(test_half_an_environment),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
