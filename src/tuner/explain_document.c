@@ -198,21 +198,11 @@ WORD(offload, offload)
 WORD(loss, loss)
 WORD(mlp, mlp)
 
-/* Where sp 1 splits nothing, no method is named. */
-static enum status method_read(const json_t *o, const struct plan *p, int *out)
-{
-    const char *text = "";
-    TRY(get_text(o, "method", &text));
-    *out = p->method;
-    return p->sp == 1 && strcmp(text, plan_split_name(p)) == 0
-               ? STATUS_OK
-               : get_word(o, "method", word_method, PLAN_METHOD_COUNT, out);
-}
-
 static enum status choices_read(const json_t *o, struct plan *p)
 {
-    int method = 0, checkpointing = 0, offload = 0, loss = 0, mlp = 0;
-    TRY(method_read(o, p, &method));
+    int method = p->method, checkpointing = 0, offload = 0, loss = 0, mlp = 0;
+    if (p->sp > 1) /* else none is named */
+        TRY(get_word(o, "method", word_method, PLAN_METHOD_COUNT, &method));
     TRY(get_word(o, "checkpointing", word_checkpointing, PLAN_CHECKPOINTING_COUNT, &checkpointing));
     TRY(get_word(o, "offload", word_offload, PLAN_OFFLOAD_COUNT, &offload));
     TRY(get_word(o, "loss", word_loss, PLAN_LOSS_COUNT, &loss));

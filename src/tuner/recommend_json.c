@@ -125,7 +125,10 @@ static json_t *plan_fields(const struct plan *p, const char *class, int world)
 {
     char text[PLAN_TEXT], hash[17];
     json_t *o = json_object();
-    set_text(o, "method", plan_split_name(p));
+    if (p->sp > 1)
+        set_text(o, "method", plan_method_name(p->method));
+    else
+        json_object_set_new(o, "method", json_null()); /* nothing is split; a word would be one that --method knows */
     set_int(o, "sp_size", p->sp);
     set_int(o, "dp_shard_size", p->dp_shard);
     set_int(o, "dp_replicate_size", p->dp_replicate);

@@ -150,7 +150,9 @@ static void test_method(void **state)
         recommend_to_json(&answer, &(struct json_envelope){.command = "sptune tune", .started = "", .machine = ""});
     char *text = NULL;
     CHECK_OK(json_format(document, false, &text));
-    SAYS(text, "\"method\": \"whole\"");
+    SAYS(text, "\"method\": null");
+    SAYS(text, "\"method\": \"ring\"");
+    assert_null(strstr(text, "whole\""));
     free(text);
     json_decref(document);
 }
