@@ -1,4 +1,5 @@
 /* bench/test_measure.c -- bench_run on forked ranks: every subject, every way of timing, and cases that fail beside cases that do not. */
+#include "base/dev_ops.h"
 #include "base/interrupt.h"
 #include "bench/bench_test.h"
 #include "bench/measure.h"
@@ -107,6 +108,13 @@ static int cases_make(int world, struct bench_case cases[MANY])
     return n;
 }
 
+/* Cold buffers are thrice as large as the last-level cache, which may be hundreds of megabytes; test_traffic has the real one. */
+static int64_t small_cache(const struct dev *dev)
+{
+    (void)dev;
+    return 1 << 20;
+}
+
 static int every_subject(const struct launch *launch, void *arg)
 {
     struct bench_case cases[MANY];
@@ -116,6 +124,9 @@ static int every_subject(const struct launch *launch, void *arg)
     struct bench_options options = bench_test_options();
     (void)arg;
     RANK_TRY(bench_test_open(&side, launch, &env));
+    struct dev_ops ops = *env.dev->ops;
+    ops.cache_bytes = small_cache;
+    env.dev->ops = &ops;
     int n = cases_make(launch->size, cases);
     RANK_TRY(bench_run(&env, cases, n, &options, launch->rank == 0 ? out : NULL));
     for (int i = 0; i < n && launch->rank == 0; i++) {
