@@ -106,6 +106,19 @@ static void the_file_is_checked_in_parts(void **state)
         }
 }
 
+/* A file of so many bytes, opened. */
+static struct data *open_sized(enum data_form form, int64_t vocab, int64_t bytes)
+{
+    static const int64_t seq = 4;
+    struct data_options o = options_of(form, &seq);
+    struct data *data = NULL;
+    o.vocab = vocab;
+    put_counting(16);
+    assert_int_equal(truncate(data_path, bytes), 0);
+    CHECK_OK(data_open(&o, &data));
+    return data;
+}
+
 static void a_check_has_rounds(void **state)
 {
     (void)state;
@@ -118,14 +131,8 @@ static void a_check_has_rounds(void **state)
                  {DATA_U16, 65535, 16, 8, 1},
                  {DATA_U16, 65535, INT64_C(256) << 20, 2, 1},
                  {DATA_U32, 200, (INT64_C(256) << 20) + 4, 2, 2}};
-    const int64_t seq = 4;
     for (int i = 0; i < CHECK_COUNT(cases); i++) {
-        struct data_options o = options_of(cases[i].form, &seq);
-        struct data *data = NULL;
-        o.vocab = cases[i].vocab;
-        put_counting(16);
-        assert_int_equal(truncate(data_path, cases[i].bytes), 0);
-        CHECK_OK(data_open(&o, &data));
+        struct data *data = open_sized(cases[i].form, cases[i].vocab, cases[i].bytes);
         assert_int_equal(data_check_rounds(data, cases[i].ranks), cases[i].rounds);
         data_close(data);
     }
@@ -144,13 +151,8 @@ static void a_vocabulary_of_all_tokens_reads_nothing(void **state)
                  {DATA_U16, 65536, STATUS_OK},
                  {DATA_U16, 65535, STATUS_IO},
                  {DATA_U32, INT32_MAX, STATUS_IO}};
-    const int64_t seq = 4;
     for (int i = 0; i < CHECK_COUNT(cases); i++) {
-        struct data_options o = options_of(cases[i].form, &seq);
-        struct data *data = NULL;
-        o.vocab = cases[i].vocab;
-        put_counting(16);
-        CHECK_OK(data_open(&o, &data));
+        struct data *data = open_sized(cases[i].form, cases[i].vocab, 64);
         assert_int_equal(truncate(data_path, 0), 0);
         assert_int_equal(data_check_rounds(data, 1), cases[i].status != STATUS_OK);
         if (cases[i].status != STATUS_OK)
