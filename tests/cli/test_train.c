@@ -49,8 +49,8 @@ static void test_json(void **state)
     assert_true(json_real_value(json_object_get(document, "tflops")) > 0);
     assert_true(json_real_value(json_object_get(document, "mfu")) > 0);
     json_t *data = json_object_get(document, "data"), *seqs = json_object_get(document, "seq");
-    assert_string_equal(json_string_value(json_object_get(data, "name")), "this project's sources");
-    assert_true(json_integer_value(json_object_get(data, "tokens")) > 1000000);
+    assert_string_equal(json_string_value(json_object_get(data, "name")), "text.txt");
+    assert_int_equal(json_integer_value(json_object_get(data, "tokens")), train_text_bytes());
     assert_int_equal(json_array_size(seqs), 1);
     assert_int_equal(json_integer_value(json_array_get(seqs, 0)), 64);
     assert_int_equal(json_integer_value(json_object_get(document, "rows_per_step")), 2);
@@ -71,6 +71,20 @@ static void test_json(void **state)
     /* ln 256 is the loss of one who knows nothing. */
     assert_true(fabs(json_real_value(json_object_get(json_array_get(rows, 0), "loss")) - log(256)) < 0.2);
     assert_true(json_real_value(json_object_get(json_array_get(rows, 2), "loss")) < 5.3);
+    json_decref(document);
+    run_free(&run);
+}
+
+/* Without --data. */
+static void test_sources(void **state)
+{
+    (void)state;
+    struct run run;
+    run_do(&run, "train --seq 64 --micro-batch 2 --ranks 2 --steps 1 --json");
+    run_expect(&run, 0);
+    json_t *document = run_json(&run, "train"), *data = json_object_get(document, "data");
+    assert_string_equal(json_string_value(json_object_get(data, "name")), "this project's sources");
+    assert_true(json_integer_value(json_object_get(data, "tokens")) > 1000000);
     json_decref(document);
     run_free(&run);
 }
@@ -407,7 +421,7 @@ static void test_no_memory(void **state)
 static char *drawn(const char *more)
 {
     struct run run;
-    run_do(&run, "train --ranks 2 --seq 64 --steps 0 --from seedling/step-1 --sample 24 --json %s", more);
+    run_do(&run, TINY "--steps 0 --from seedling/step-1 --sample 24 --json %s", more);
     run_expect(&run, 0);
     json_t *document = run_json(&run, "train"), *sample = json_object_get(document, "sample");
     assert_int_equal(json_array_size(json_object_get(sample, "given")), 32);
@@ -423,8 +437,7 @@ static char *drawn(const char *more)
 static char *drawn_far(const char *more)
 {
     struct run run;
-    run_do(&run, "train --ranks 2 --seq 9 --micro-batch 1 --steps 0 --from seedling/step-1 --sample 30 --json %s",
-           more);
+    run_do(&run, TINY "--seq 9 --micro-batch 1 --steps 0 --from seedling/step-1 --sample 30 --json %s", more);
     run_expect(&run, 0);
     json_t *document = run_json(&run, "train");
     const json_t *sample = json_object_get(document, "sample");
@@ -464,7 +477,7 @@ static void test_sample(void **state)
     free(whole);
     free(split);
     struct run run;
-    run_do(&run, "train --ranks 2 --sp 2 --seq 9 --micro-batch 1 --steps 1 --sample 30 -q");
+    run_do(&run, TINY "--sp 2 --seq 9 --micro-batch 1 --steps 1 --sample 30 -q");
     run_expect(&run, 0);
     run_says(run.out, "given, the first 4 tokens");
     run_says(run.out, "drawn, 30 tokens at temperature 0.8");
@@ -533,7 +546,7 @@ int main(void)
         cmocka_unit_test(test_peak),     cmocka_unit_test(test_plan),      cmocka_unit_test(test_plan_taken),
         cmocka_unit_test(test_data_end), cmocka_unit_test(test_dropout),   cmocka_unit_test(test_eval),
         cmocka_unit_test(test_refused),  cmocka_unit_test(test_no_memory), cmocka_unit_test(test_sample),
-        cmocka_unit_test(test_learnt),   cmocka_unit_test(test_plot),
+        cmocka_unit_test(test_learnt),   cmocka_unit_test(test_plot),      cmocka_unit_test(test_sources),
     };
-    return cmocka_run_group_tests(tests, run_place, run_leave);
+    return cmocka_run_group_tests(tests, train_place, run_leave);
 }

@@ -20,7 +20,7 @@ static void test_resume(void **state)
     snprintf(step6, sizeof step6, "%s", temp_path(&run_temp, "kept/step-6"));
     for (int other = 0; other < 2; other++) {
         assert_int_equal(rename(step6, temp_path(&run_temp, other ? "second" : "first")), 0);
-        run_do(&run, "train --seq 64 --micro-batch %d --sp %d --ranks 2 --steps 6 --save kept --resume --jsonl",
+        run_do(&run, TINY "--micro-batch %d --sp %d --steps 6 --save kept --resume --jsonl",
                other ? 1 : 2, other ? 1 : 2);
         run_expect(&run, 0);
         assert_int_equal(losses_of(&run, rest, 3), 4);
@@ -296,5 +296,5 @@ int main(void)
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_full_disk),
     };
-    return cmocka_run_group_tests(tests, run_place, run_leave);
+    return cmocka_run_group_tests(tests, train_place, run_leave);
 }

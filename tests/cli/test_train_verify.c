@@ -77,7 +77,7 @@ static void test_verify_nothing(void **state)
     static const char *const splits[] = {"--sp 1", "--sp 2", "--sp 2 --method ring"};
     for (int i = 0; i < CHECK_COUNT(splits); i++) {
         struct run run;
-        run_do(&run, "train --seq 1 --ranks 2 --verify %s", splits[i]);
+        run_do(&run, TINY "--seq 1 --verify %s", splits[i]);
         run_expect(&run, 0);
         run_free(&run);
     }
@@ -152,7 +152,7 @@ static void test_verify_window(void **state)
     put("window.json", config, sizeof config - 1);
     for (int i = 0; i < CHECK_COUNT(runs); i++) {
         struct run run;
-        run_do(&run, "train --model window.json --ranks 2 --sp 2 --verify --progress none %s", runs[i].more);
+        run_do(&run, TINY "--model window.json --micro-batch 1 --sp 2 --verify %s", runs[i].more);
         run_expect(&run, runs[i].code);
         if (runs[i].code == 0)
             run_says(run.out, "; at most 1e-05");
@@ -161,7 +161,7 @@ static void test_verify_window(void **state)
         run_free(&run);
     }
     struct run run;
-    run_do(&run, "train --model window.json --ranks 2 --sp 2 --seq 61 --method ring --steps 1 --sample 70 -q");
+    run_do(&run, TINY "--model window.json --micro-batch 1 --sp 2 --seq 61 --method ring --steps 1 --sample 70 -q");
     run_expect(&run, 0);
     run_says(run.out, "drawn, 70 tokens");
     run_free(&run);
@@ -175,5 +175,5 @@ int main(void)
         cmocka_unit_test(test_verify_narrow), cmocka_unit_test(test_verify_many_labels),
         cmocka_unit_test(test_verify_window),
     };
-    return cmocka_run_group_tests(tests, run_place, run_leave);
+    return cmocka_run_group_tests(tests, train_place, run_leave);
 }
