@@ -63,7 +63,7 @@ static void test_once(void **state)
         run_free(&run);
         run_nothing_left();
         run_do(&run,
-               "bench --resume collective --json --seed %d --bytes 64..15360+64 --ranks 2 --samples 10 --budget 100s",
+               "bench --resume collective --json --seed %d --bytes 64..15360+64 --ranks 2 --samples 10 --budget 1h",
                i);
         run_expect(&run, 0);
         assert_int_equal(json_array_size(rows_of(&run, &document)), ROWS);
@@ -124,7 +124,7 @@ static void test_reader_gone(void **state)
     assert_int_equal(json_array_size(rows_of(&run, &document)), 1);
     json_decref(document);
     run_free(&run);
-    run_do(&run, "bench --resume collective --json --seed 8 --bytes 64..15360+64 --ranks 2 --samples 10 --budget 100s");
+    run_do(&run, "bench --resume collective --json --seed 8 --bytes 64..15360+64 --ranks 2 --samples 10 --budget 1h");
     run_expect(&run, 0);
     assert_int_equal(json_array_size(rows_of(&run, &document)), ROWS);
     assert_true(finished("gone"));

@@ -150,7 +150,7 @@ static void test_resume_after_budget(void **state)
     run_expect(&run, 3);
     run_says(run.err, "4 of 4 rows had their samples: the same command with --resume goes on");
     run_free(&run);
-    run_do(&run, "%s --budget 100s --resume", line);
+    run_do(&run, "%s --budget 1h --resume", line);
     run_expect(&run, 0);
     run_says_not(run.err, "resume");
     run_free(&run);
@@ -159,7 +159,7 @@ static void test_resume_after_budget(void **state)
     json_decref(keys_of(&run, &ok));
     assert_int_equal(ok, 4);
     run_free(&run);
-    run_do(&run, "%s --budget 100s --resume", line);
+    run_do(&run, "%s --budget 1h --resume", line);
     run_expect(&run, 0);
     run_says(run.err, "nothing to resume");
     run_free(&run);
