@@ -47,8 +47,8 @@ enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_
 /* Per-peer pointers and sizes; own entry copied. */
 enum status comm_alltoallv(struct comm *comm, const void *const *send, const size_t *send_bytes, void *const *recv,
                            const size_t *recv_bytes, struct dev_queue *queue);
-/* Has the transport sums of its own for this group? The two below are then its, in its order with partial sums rounded, enqueued as any
- * collective; else they wait for the queue, but in a group of one, where a sum is a copy. */
+/* How comm_reduce_scatter and comm_allreduce sum. False: in fp32 in rank order, rounded once; they wait for the queue, but in a group of one,
+ * where a sum is a copy. True (NCCL): by the transport, in its own order with partial sums rounded to dtype, enqueued as any collective. */
 bool comm_sums_natively(const struct comm *comm);
 /* What the transport needs for them, if anything: memory of the device, and a wait for the other ranks. The first sum makes it, so that one
  * must not be captured in a graph; who wants it made before calls this. Collective over the group, which keeps and closes it; fails on all
@@ -56,8 +56,7 @@ bool comm_sums_natively(const struct comm *comm);
 enum status comm_sums_open(struct comm *comm);
 /* recv: size * bytes in rank order. */
 enum status comm_allgather(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
-/* send: size * elems; recv: elems; sums in fp32 in rank order, rounded once. scratch: comm_reduce_scatter_scratch bytes, none where the
- * transport sums. */
+/* send: size * elems; recv: elems. scratch: comm_reduce_scatter_scratch bytes, none where the transport sums. */
 size_t comm_reduce_scatter_scratch(const struct comm *comm, int64_t elems, enum dtype dtype);
 enum status comm_reduce_scatter(struct comm *comm, const void *send, void *recv, int64_t elems, enum dtype dtype,
                                 void *scratch, struct dev_queue *queue);
@@ -70,8 +69,8 @@ enum status comm_sendrecv(struct comm *comm, const void *send, int to, void *rec
 enum status comm_bcast(struct comm *comm, int root, void *data, size_t bytes, struct dev_queue *queue);
 /* Dissemination barrier over the transport: aligns ranks within about a message latency before a timed operation. */
 enum status comm_barrier(struct comm *comm, struct dev_queue *queue);
-/* Ranks of the group decide together: every one gets the worst status of any (boot_agree does so for the whole job). A rank's own
- * failure keeps its message; that of another says "rank R could not DOING: " and its words. Nobody waits for a rank that has given up. */
+/* Ranks of the group decide together: all go on, or none does; so do those of a job by boot_agree. A rank that failed keeps its own status and
+ * message; the others get the worst status of any, with "rank R could not DOING: " and its words. Nobody waits for a rank that has given up. */
 enum status comm_agree(struct comm *comm, enum status mine, const char *doing);
 /* mem_alloc on every rank of the group, or on none; otherwise as comm_agree. */
 enum status comm_alloc(struct comm *comm, size_t bytes, const char *what, const char *doing, void **out);

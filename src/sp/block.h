@@ -13,8 +13,8 @@
  *   [s/T] norm -> all-gather -> [s] q k v | gate up (my heads, my columns) -> attention | silu -> o | down -> reduce-scatter -> [s/T] +
  *
  * The exec has the heads of this rank alone, and its group the ranks with the same piece: sp of them with tp, under split_gather it
- * exchanges nothing. Sums of the reduce-scatter are fp32 in rank order. Backward is the mirror image: dy is gathered, d of the
- * normalised rows summed and scattered; normalised rows are gathered once more instead of kept. What a rank has of a weight:
+ * exchanges nothing. The reduce-scatter is of the storage dtype: comm.h says how it sums. Backward is the mirror image: dy is gathered, d of
+ * the normalised rows summed and scattered; normalised rows are gathered once more instead of kept. What a rank has of a weight:
  * block_cut_of. A gradient is of this rank's tokens (norms) or heads (norms of q and k, kv heads that several ranks have): ranks that
  * have the same have to add theirs up.
  *
