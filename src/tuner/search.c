@@ -177,13 +177,20 @@ static int by_rank(const void *a, const void *b)
     return strcmp(plan_text(&x->plan, tx), plan_text(&y->plan, ty));
 }
 
-static void place_ranks(const struct request *request, struct plan *plan)
+/* Known of one machine's devices: a job of more hosts takes them in their own order, and says so. */
+static void place_ranks(struct request *request, struct plan *plan)
 {
     const struct topo *topo = request->topo;
     int order[PLAN_ORDER_MAX];
-    if (request->dev != DEV_CUDA || topo->ngpus != request->world || request->world > PLAN_ORDER_MAX ||
-        topo_rank_order(topo, request->world, plan->sp, order) != STATUS_OK)
+    if (request->dev != DEV_CUDA || plan->sp == 1 || request->world < topo->ngpus)
         return;
+    if (request->world > topo->ngpus || request->world > PLAN_ORDER_MAX ||
+        topo_rank_order(topo, request->world, plan->sp, order) != STATUS_OK) {
+        char from[64];
+        text_print(from, sizeof from, "links of %d GPUs are known here", topo->ngpus);
+        request_assume(request, "rank_order", "devices' own", from);
+        return;
+    }
     bool identity = true;
     for (int i = 0; i < request->world; i++) {
         plan->order[i] = (int16_t)order[i];
@@ -200,7 +207,7 @@ static void hand_over(struct search *search, struct recommendation *out)
     search->candidates.n = 0;
     qsort(out->candidates, (size_t)out->n, sizeof *out->candidates, by_rank);
     out->chosen = 0;
-    place_ranks(search->request, &out->candidates[0].plan);
+    place_ranks(&out->request, &out->candidates[0].plan);
     out->measured = search->measured;
     out->checked = search->checked;
     out->check_total = search->check_total;

@@ -113,6 +113,32 @@ static void test_memory(void **state)
     CHECK_FAILS(STATUS_USAGE, "no driver tells", request_complete(&request));
 }
 
+/* NVLink joins 0-4, 1-5, 2-6 and 3-7: groups of 2 are those. Of a job of more hosts no links are known, and its order is an assumption. */
+static void test_rank_order(void **state)
+{
+    static const int want[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const char *from = "";
+    struct topo pairs;
+    (void)state;
+    CHECK_OK(topo_open("synth:8xA6000,nvlink=4,pairs=0-4,1-5,2-6,3-7", &pairs));
+    for (int hosts = 1; hosts <= 64; hosts *= 64) {
+        ask("accelerate");
+        request.topo = &pairs;
+        request.world = 8 * hosts;
+        request.sp_fixed = true;
+        request.space.nsp = 1;
+        request.space.sp[0] = 2;
+        run(&fake_default);
+        assert_int_equal(chosen()->plan.sp, 2);
+        assert_int_equal(chosen()->plan.order_n, hosts == 1 ? 8 : 0);
+        for (int r = 0; r < chosen()->plan.order_n; r++)
+            assert_int_equal(chosen()->plan.order[r], want[r]);
+        assert_int_equal(assumed("rank_order", &from) != NULL, hosts > 1);
+    }
+    assert_non_null(strstr(from, "8 GPUs"));
+    topo_free(&pairs);
+}
+
 static int open_gpus(void **state)
 {
     CHECK_OK(topo_open("synth:1x2xH200,nvlink=18", &gpus));
@@ -132,6 +158,7 @@ int main(void)
         CASE(test_sptune),
         CASE(test_without_peer_access),
         CASE(test_memory),
+        CASE(test_rank_order),
     };
     return cmocka_run_group_tests(tests, open_gpus, close_gpus);
 }
