@@ -93,7 +93,7 @@ static struct data_side side_head(const struct trial *t, const struct tensor *x)
     side.heads = x->local;
     side.token_stride = x->stride;
     side.position_first = 0;
-    side.head_first = exchange_first_head(x->heads, t->group->size, t->group->rank);
+    side.head_first = model_kv_first(x->heads, t->group->size, t->group->rank);
     return side;
 }
 
@@ -201,7 +201,7 @@ static enum status back_summed(struct trial *t)
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++) {
         struct tensor *x = &t->tensor[i];
         struct data_side head = side_head(t, x);
-        head.copy = t->group->rank % exchange_copies(x->heads, t->group->size);
+        head.copy = t->group->rank % model_kv_copies(x->heads, t->group->size);
         TRY(poison(t, x->seq, seq_bytes(t, x)));
         TRY(fill(t, x->grad, &head));
     }
@@ -209,7 +209,7 @@ static enum status back_summed(struct trial *t)
     for (int i = 0; i < EXCHANGE_TENSORS_MAX; i++) {
         struct tensor *x = &t->tensor[i];
         struct data_side seq = side_seq(t, x);
-        TRY(compare(t, x->grad, &seq, exchange_copies(x->heads, t->group->size), "summed over copies"));
+        TRY(compare(t, x->grad, &seq, model_kv_copies(x->heads, t->group->size), "summed over copies"));
     }
     return STATUS_OK;
 }
@@ -243,7 +243,7 @@ static void tensor_set(struct trial *t, int i, enum data_tensor name, enum data_
 {
     struct tensor *x = &t->tensor[i];
     *x = (struct tensor){.name = name, .grad = grad, .heads = heads, .dim = dim};
-    x->local = exchange_local_heads(heads, t->group->size);
+    x->local = model_kv_local(heads, t->group->size);
     x->stride = (int64_t)x->local * dim + GAP;
 }
 

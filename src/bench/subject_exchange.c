@@ -77,7 +77,7 @@ static void move_add(const struct bench_case *c, bool of_kv, bool of_v, enum dat
     const struct problem *p = &c->problem;
     struct move move = {.tensor = tensor, .to = to, .of_kv = of_kv, .backward = backward};
     move.heads = of_kv ? p->kv_heads : p->heads;
-    move.local = exchange_local_heads(move.heads, c->plan.sp);
+    move.local = model_kv_local(move.heads, c->plan.sp);
     move.dim = of_v ? problem_dim_v(p) : p->head_dim;
     moves[(*n)++] = move;
 }
@@ -152,7 +152,7 @@ static void exchange_key(const struct bench_case *c, const struct bench_env *env
 static void move_sides(const struct subject *s, int m, int copy, struct data_side *seq, struct data_side *head)
 {
     const struct move *move = &s->moves[m];
-    int copies = exchange_copies(move->heads, s->group.size);
+    int copies = model_kv_copies(move->heads, s->group.size);
     bool summed = move->to == EXCHANGE_TO_SEQ && move->of_kv && copies > 1;
     *seq = (struct data_side){.base = move->seq[copy],
                               .dtype = s->shape.dtype,
@@ -169,7 +169,7 @@ static void move_sides(const struct subject *s, int m, int copy, struct data_sid
     head->heads = move->local;
     head->token_stride = (int64_t)move->local * move->dim;
     head->position_first = 0;
-    head->head_first = exchange_first_head(move->heads, s->group.size, s->group.rank);
+    head->head_first = model_kv_first(move->heads, s->group.size, s->group.rank);
     head->copy = summed ? s->group.rank % copies : 0;
 }
 
@@ -391,7 +391,7 @@ static enum status exchange_verify(void *state, bool *ok, char why[256])
         struct data_errors errors;
         move_sides(s, m, s->rotation.last, &seq, &head);
         TRY(mirror_data_compare(s->env->dev, s->seed, move->tensor, to_heads ? &head : &seq,
-                                !to_heads && move->of_kv ? exchange_copies(move->heads, s->group.size) : 1, &errors));
+                                !to_heads && move->of_kv ? model_kv_copies(move->heads, s->group.size) : 1, &errors));
         *ok = data_verdict(&errors, move->tensor, to_heads ? "by heads" : "by tokens", why);
     }
     return STATUS_OK;

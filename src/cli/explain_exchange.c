@@ -64,13 +64,13 @@ static enum status open_trial(struct bench_env *env, struct trial *t)
     const struct exchange_shape shape = {.batch = 1,
                                          .seq_local = t->cells.seq / t->cells.ranks,
                                          .dtype = DTYPE_FP32,
-                                         .row_elems_max = exchange_local_heads(t->cells.heads, t->cells.ranks) +
-                                                          2 * exchange_local_heads(t->cells.kv_heads, t->cells.ranks)};
+                                         .row_elems_max = model_kv_local(t->cells.heads, t->cells.ranks) +
+                                                          2 * model_kv_local(t->cells.kv_heads, t->cells.ranks)};
     t->exchange = exchange_find("packed");
     TRY(t->exchange->create(&shape, env->world, &t->state));
     for (int i = 0; i < TENSORS; i++) {
         struct tensor *x = &t->tensor[i];
-        x->local = exchange_local_heads(x->heads, t->cells.ranks);
+        x->local = model_kv_local(x->heads, t->cells.ranks);
         TRY(t->exchange->alloc(t->state, (size_t)shape.seq_local * (size_t)x->heads * sizeof(float), "cells",
                                (void **)&x->seq));
         TRY(t->exchange->alloc(t->state, (size_t)(t->cells.seq * x->local) * sizeof(float), "cells",

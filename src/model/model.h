@@ -72,7 +72,8 @@ bool model_is_heads(const struct model *model); /* made so: its name is "32/8 he
 struct verdict model_sp(const struct model *model, int sp, int world);
 /* The same from bare head counts; sp module and reader share it. */
 struct verdict model_sp_heads(int heads, int kv_heads, int sp, int world);
-/* KV heads each rank holds after the exchange: kv_heads/sp, or 1 when replicated; copies: sp/kv_heads or 1. */
+/* KV heads each rank holds after the exchange: kv_heads/sp, or 1 when replicated; copies: sp/kv_heads or 1. The same of query heads, which
+ * are never replicated. */
 int model_kv_local(int kv_heads, int sp);
 int model_kv_copies(int kv_heads, int sp);
 /* The first KV head that `rank` of sp holds: the interleaved repeat, so ranks 0..3 of sp 4 with 2 KV heads hold

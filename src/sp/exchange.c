@@ -1,5 +1,7 @@
-/* sp/exchange.c -- the table of exchanges, and who holds which head. */
+/* sp/exchange.c -- the table of exchanges, and what a call may ask of them. */
 #include "sp/exchange.h"
+
+#include "model/model.h"
 
 #include <string.h>
 
@@ -58,7 +60,7 @@ enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n,
         if (t->heads < 1 || (t->heads % size != 0 && size % t->heads != 0))
             return FAIL(STATUS_USAGE, "an exchange of %d heads over %d ranks: neither number divides the other",
                         t->heads, size);
-        if (t->dim < 1 || t->local != exchange_local_heads(t->heads, size) || t->first < 0 || t->count < 0 ||
+        if (t->dim < 1 || t->local != model_kv_local(t->heads, size) || t->first < 0 || t->count < 0 ||
             t->first > t->local - t->count)
             return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks",
                         t->count, t->first, t->local, t->heads, size);
@@ -71,22 +73,7 @@ enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n,
 
 bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size)
 {
-    return direction == EXCHANGE_TO_SEQ && exchange_copies(tensor->heads, size) > 1;
-}
-
-int exchange_first_head(int heads, int group_size, int rank)
-{
-    return (int)((int64_t)rank * heads / group_size);
-}
-
-int exchange_local_heads(int heads, int group_size)
-{
-    return heads > group_size ? heads / group_size : 1;
-}
-
-int exchange_copies(int heads, int group_size)
-{
-    return group_size > heads ? group_size / heads : 1;
+    return direction == EXCHANGE_TO_SEQ && model_kv_copies(tensor->heads, size) > 1;
 }
 
 int64_t exchange_bytes(const struct exchange_shape *shape, int group_size, int count, int dim)

@@ -82,11 +82,6 @@ enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n,
 /* Do several ranks bring the same heads of this tensor in this direction? */
 bool exchange_merges(const struct exchange_tensor *tensor, enum exchange_direction direction, int size);
 
-/* First global head that `rank` of group_size holds on the head side: rank * local, or floor(rank * heads / P) when replicated. */
-int exchange_first_head(int heads, int group_size, int rank);
-/* Heads each rank holds: heads / P, or 1 when replicated. Copies of each head: 1, or P / heads. */
-int exchange_local_heads(int heads, int group_size);
-int exchange_copies(int heads, int group_size);
 /* Bytes of one rank's send buffer, own block included (nccl-tests' "size"), of one tensor moving `count` local heads. */
 int64_t exchange_bytes(const struct exchange_shape *shape, int group_size, int count, int dim);
 

@@ -15,6 +15,7 @@
 #ifndef SPTUNE_SP_EXCHANGE_BLOCK_H
 #define SPTUNE_SP_EXCHANGE_BLOCK_H
 
+#include "model/model.h"
 #include "sp/exchange.h"
 
 struct exchange_block {
@@ -34,7 +35,7 @@ static inline struct exchange_block exchange_block_seq(const struct exchange_sha
 {
     int64_t head_bytes = (int64_t)tensor->dim * dtype_bytes(shape->dtype);
     int64_t token = tensor->heads * head_bytes;
-    int first = exchange_first_head(tensor->heads, size, peer) + tensor->first;
+    int first = model_kv_first(tensor->heads, size, peer) + tensor->first;
     return (struct exchange_block){(char *)tensor->seq + first * head_bytes,
                                    shape->batch,
                                    shape->seq_local,

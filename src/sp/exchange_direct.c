@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/range.h"
 #include "kernels/copy_stream.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 
@@ -143,7 +144,7 @@ static enum status pull_sums(const struct call *call, int i)
 {
     struct direct *direct = call->direct;
     const struct exchange_tensor *tensor = &call->blocks.tensors[i];
-    int own = exchange_first_head(tensor->heads, direct->size, direct->rank);
+    int own = model_kv_first(tensor->heads, direct->size, direct->rank);
     for (int h = 0; direct_moves(&call->blocks, i) && h < tensor->heads; h++) {
         struct copy_sum sum;
         direct_sum(&call->blocks, i, (own + h) % tensor->heads, direct->copies, &sum);

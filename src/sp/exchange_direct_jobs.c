@@ -67,7 +67,7 @@ int direct_pull_jobs(const struct direct_call *call, int p, struct copy_job jobs
 void direct_sum(const struct direct_call *call, int i, int head, const void **copies, struct copy_sum *out)
 {
     const struct exchange_tensor *tensor = &call->tensors[i];
-    int n = exchange_copies(tensor->heads, call->size), first = head * n;
+    int n = model_kv_copies(tensor->heads, call->size), first = head * n;
     struct exchange_block to = target(call, i, first, call->rank), from = to;
     for (int c = 0; c < n; c++) {
         from = source(call, i, first + c, call->rank);

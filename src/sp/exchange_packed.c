@@ -317,7 +317,7 @@ static enum status unpack_sums(const struct call *call, int i)
 {
     struct packed *packed = call->packed;
     const struct exchange_tensor *tensor = &call->tensors[i];
-    int copies = exchange_copies(tensor->heads, packed->size);
+    int copies = model_kv_copies(tensor->heads, packed->size);
     for (int head = 0; head < tensor->heads; head++) {
         int first = head * copies;
         struct exchange_block to = block_to(call, i, first), from = exchange_block_flat(&to, NULL);

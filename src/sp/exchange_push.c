@@ -19,6 +19,7 @@
 #include "base/range.h"
 #include "kernels/copy_engine.h"
 #include "kernels/copy_peers.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 
@@ -165,7 +166,7 @@ static enum status pull_sums(const struct push *push, const struct direct_call *
 {
     for (int i = 0; i < call->n; i++) {
         const struct exchange_tensor *tensor = &call->tensors[i];
-        int own = exchange_first_head(tensor->heads, push->size, push->rank);
+        int own = model_kv_first(tensor->heads, push->size, push->rank);
         if (!direct_merges(call, i) || !direct_moves(call, i))
             continue;
         for (int h = 0; h < tensor->heads; h++) {

@@ -7,12 +7,11 @@
 static void heads_of(const struct problem *problem, const struct plan *plan, int rank, int chunk,
                      struct exec_chunk *out)
 {
-    int group = problem->heads / problem->kv_heads;
+    int group = problem->heads / problem->kv_heads, ranks = plan_head_ranks(plan);
     plan_chunk(problem, plan, chunk, &out->first, &out->count);
-    int64_t head = (int64_t)rank * (problem->heads / plan_head_ranks(plan)) + out->first; /* global */
-    int kv = (int)(head / group);
-    out->group_first = (int)(head % group);
-    out->kv_first = kv - (int)((int64_t)rank * problem->kv_heads / plan_head_ranks(plan));
+    int head = rank * (problem->heads / ranks) + out->first; /* global */
+    out->group_first = head % group;
+    out->kv_first = head / group - model_kv_first(problem->kv_heads, ranks, rank);
     out->kv_count = (out->group_first + out->count - 1) / group + 1;
 }
 

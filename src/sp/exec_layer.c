@@ -189,7 +189,7 @@ enum status exec_layer_prepare(struct exec *exec)
     exec->heads = problem->heads / exec->head_ranks;
     exec->kv_heads = model_kv_local(problem->kv_heads, exec->head_ranks);
     exec->head_first = exec->head_rank * exec->heads;
-    exec->kv_first = exchange_first_head(problem->kv_heads, exec->head_ranks, exec->head_rank);
+    exec->kv_first = model_kv_first(problem->kv_heads, exec->head_ranks, exec->head_rank);
     exec->shared = exec_chunk_shared(problem, &exec->plan, exec->head_rank);
     exec->tensors.seq = shard_padded(problem, &exec->plan);
     exec->tensors.seq_local = shard_local(problem, &exec->plan);

@@ -51,7 +51,7 @@ static enum status layer_open(struct layer *layer, const struct exchange *exchan
     struct exchange_shape shape = {.batch = c->batch, .seq_local = c->seq_local, .dtype = c->dtype};
     *layer = (struct layer){.exchange = exchange, .comm = comm, .queue = queue, .c = c};
     for (int i = 0; i < c->n; i++) {
-        int heads = heads_of(c, i, size), local = exchange_local_heads(heads, size), dim = i == 2 ? c->dim_v : c->dim;
+        int heads = heads_of(c, i, size), local = model_kv_local(heads, size), dim = i == 2 ? c->dim_v : c->dim;
         int first = local > c->first ? c->first : 0,
             count = c->count < 0 || first + c->count > local ? local - first : c->count;
         layer->t[i] = (struct exchange_tensor){.heads = heads,

@@ -83,7 +83,7 @@ static enum status tensor_open(struct bench *bench, int i, int heads, int dim, i
 {
     const struct shape *s = bench->shape;
     struct side_pair *pair = &bench->pair[i];
-    int elem = dtype_bytes(s->dtype), local = exchange_local_heads(heads, bench->size);
+    int elem = dtype_bytes(s->dtype), local = model_kv_local(heads, bench->size);
     pair->t = (struct exchange_tensor){.heads = heads,
                                        .local = local,
                                        .first = first,
@@ -104,8 +104,8 @@ static enum status bench_open(struct bench *bench, const struct exchange *exchan
 {
     *bench = (struct bench){.exchange = exchange, .shape = s, .rank = comm_rank(comm), .size = comm_size(comm)};
     int64_t row = 0;
-    int kv = exchange_local_heads(s->kv_heads, bench->size);
-    row += (int64_t)exchange_local_heads(s->heads, bench->size) * (s->dim > s->dim_v ? s->dim : s->dim_v);
+    int kv = model_kv_local(s->kv_heads, bench->size);
+    row += (int64_t)model_kv_local(s->heads, bench->size) * (s->dim > s->dim_v ? s->dim : s->dim_v);
     row += (int64_t)kv * (s->dim + s->dim_v);
     struct exchange_shape shape = {
         .batch = s->batch, .seq_local = s->seq_local, .dtype = s->dtype, .row_elems_max = row};
@@ -162,7 +162,7 @@ static int head_check(const struct bench *bench)
     int64_t tokens = s->seq_local * bench->size;
     for (int i = 0; i < s->n; i++) {
         const struct exchange_tensor *t = &bench->pair[i].t;
-        int base = exchange_first_head(t->heads, bench->size, bench->rank);
+        int base = model_kv_first(t->heads, bench->size, bench->rank);
         for (int64_t b = 0; b < s->batch; b++)
             for (int64_t pos = 0; pos < tokens; pos++)
                 for (int64_t at = 0; at < t->head_stride; at++) {
@@ -237,7 +237,7 @@ static int sums_in_rank_order(struct bench *bench, struct dev_queue *queue)
     int64_t tokens = s->seq_local * bench->size;
     for (int i = 0; i < s->n; i++) {
         struct exchange_tensor *t = &bench->pair[i].t;
-        int base = exchange_first_head(t->heads, bench->size, bench->rank);
+        int base = model_kv_first(t->heads, bench->size, bench->rank);
         t->sum = true;
         memset(t->seq, POISON, bench->pair[i].seq_bytes);
         for (int64_t b = 0; b < s->batch; b++)
@@ -263,7 +263,7 @@ static int sums_in_rank_order(struct bench *bench, struct dev_queue *queue)
                         float sum = 0;
                         bool any = false;
                         for (int rank = 0; rank < bench->size; rank++) {
-                            int first = exchange_first_head(t->heads, bench->size, rank);
+                            int first = model_kv_first(t->heads, bench->size, rank);
                             if (head < first || head >= first + t->local)
                                 continue;
                             float next = gradient(s, i, rank, b, pos, head, lane);
@@ -369,7 +369,7 @@ static int misuse_is_refused(struct comm *comm, struct dev_queue *queue)
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
     t[0] = bench.pair[0].t;
     t[0].heads = 7; /* neither number divides the other: some rank would hold parts of heads */
-    t[0].local = exchange_local_heads(7, bench.size);
+    t[0].local = model_kv_local(7, bench.size);
     t[0].count = 1;
     if (bench.size > 1)
         RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);

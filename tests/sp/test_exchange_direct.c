@@ -33,7 +33,7 @@ static enum status layer_open(struct layer *layer, struct comm *comm, int kv_hea
     TRY(direct->create(&shape, comm, &layer->state));
     for (int i = 0; i < TENSORS; i++) {
         struct exchange_tensor *t = &layer->t[i];
-        int heads = i == 0 ? HEADS : kv_heads, local = exchange_local_heads(heads, size);
+        int heads = i == 0 ? HEADS : kv_heads, local = model_kv_local(heads, size);
         *t = (struct exchange_tensor){.heads = heads,
                                       .local = local,
                                       .count = local,
@@ -87,7 +87,7 @@ static int there(struct layer *layer, int run, struct dev_queue *queue)
             for (int local = 0; local < layer->t[i].local; local++)
                 for (int lane = 0; lane < DIM; lane++)
                     RANK_CHECK(head_at(layer, i, token, local)[lane] ==
-                               origin(i, token, exchange_first_head(layer->t[i].heads, size, rank) + local, lane, run));
+                               origin(i, token, model_kv_first(layer->t[i].heads, size, rank) + local, lane, run));
     return 0;
 }
 
@@ -103,7 +103,7 @@ static int back(struct layer *layer, int run, struct dev_queue *queue)
             for (int head = 0; head < layer->t[i].heads; head++)
                 for (int lane = 0; lane < DIM; lane++)
                     RANK_CHECK(seq_at(layer, i, token, head)[lane] ==
-                               (float)exchange_copies(layer->t[i].heads, size) *
+                               (float)model_kv_copies(layer->t[i].heads, size) *
                                    origin(i, rank * layer->seq_local + token, head, lane, run));
     return 0;
 }

@@ -71,7 +71,7 @@ static void look(struct trial *t, int from, int to)
         for (int64_t s = 0; s < t->shape.seq_local; s++)
             for (int l = t->tensor.first; l < t->tensor.first + t->tensor.count; l++)
                 for (int lane = 0; lane < t->tensor.dim; lane++, moved += elem(t)) {
-                    int64_t seq = seq_at(t, b, s, exchange_first_head(t->tensor.heads, t->size, keeper) + l, lane);
+                    int64_t seq = seq_at(t, b, s, model_kv_first(t->tensor.heads, t->size, keeper) + l, lane);
                     int64_t head = head_at(t, b, sender * t->shape.seq_local + s, l, lane);
                     assert_memory_equal(dst + (in ? head : seq), src + (in ? seq : head), (size_t)elem(t));
                     for (int64_t i = 0; i < elem(t); i++)
@@ -109,7 +109,7 @@ static void every_pair(struct trial *t)
 /* All chunks of the local heads, both directions. */
 static void every_chunk(struct trial *t, int gap)
 {
-    int local = t->tensor.local = exchange_local_heads(t->tensor.heads, t->size);
+    int local = t->tensor.local = model_kv_local(t->tensor.heads, t->size);
     for (t->tensor.first = 0; t->tensor.first < local; t->tensor.first++)
         for (t->tensor.count = 1; t->tensor.count <= local - t->tensor.first; t->tensor.count++)
             for (int direction = 0; direction < 2; direction++) {

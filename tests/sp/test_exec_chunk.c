@@ -32,15 +32,13 @@ static int each_legal(visitor visit)
 
 static void check_map(int heads, int kv, int sp)
 {
-    int local = exchange_local_heads(kv, sp), copies = exchange_copies(kv, sp), group = heads / kv;
+    int local = model_kv_local(kv, sp), copies = model_kv_copies(kv, sp), group = heads / kv;
     int holders[HEADS_MAX] = {0};
-    assert_int_equal(local, model_kv_local(kv, sp));
-    assert_int_equal(copies, model_kv_copies(kv, sp));
-    assert_int_equal(exchange_local_heads(heads, sp), heads / sp);
-    assert_int_equal(exchange_copies(heads, sp), 1);
+    assert_int_equal(model_kv_local(heads, sp), heads / sp);
+    assert_int_equal(model_kv_copies(heads, sp), 1);
     for (int rank = 0; rank < sp; rank++) {
-        int first = exchange_first_head(kv, sp, rank);
-        assert_int_equal(exchange_first_head(heads, sp, rank), rank * (heads / sp));
+        int first = model_kv_first(kv, sp, rank);
+        assert_int_equal(model_kv_first(heads, sp, rank), rank * (heads / sp));
         for (int i = rank * (heads / sp); i < (rank + 1) * (heads / sp); i++)
             assert_in_range(i / group, first, first + local - 1); /* what its queries need is what it holds */
         for (int j = first; j < first + local; j++)
@@ -65,7 +63,7 @@ static void check_chunks(int heads, int kv, int sp)
             struct plan plan = small_plan(sp, sp);
             int moved[HEADS_MAX] = {0}, sent[HEADS_MAX] = {0}, readers[HEADS_MAX] = {0};
             bool shared = exec_chunk_shared(&problem, (plan.chunks = chunks, &plan), rank);
-            int at = 0, base = exchange_first_head(kv, sp, rank);
+            int at = 0, base = model_kv_first(kv, sp, rank);
             struct exec_chunk rest = {0};
             for (int c = 0; c < chunks; c++) {
                 struct exec_chunk chunk;
@@ -152,7 +150,7 @@ static void c16_replicated_heads_interleave(void **state)
     (void)state;
     const int want[] = {0, 0, 1, 1};
     for (int rank = 0; rank < 4; rank++)
-        assert_int_equal(exchange_first_head(2, 4, rank), want[rank]);
+        assert_int_equal(model_kv_first(2, 4, rank), want[rank]);
 }
 
 static void c18_the_split_depends_on_nothing_else(void **state)
