@@ -154,7 +154,6 @@ static enum status move(struct trial *t, enum exchange_direction to, bool sum)
             tensors[i] = (struct exchange_tensor){.seq = x->seq,
                                                   .head = x->head + (int64_t)first * x->dim * elem(t),
                                                   .heads = x->heads,
-                                                  .local = x->local,
                                                   .first = first,
                                                   .count = first + each < x->local ? each : x->local - first,
                                                   .dim = x->dim,

@@ -305,7 +305,6 @@ static struct exchange_tensor tensor_of(const struct subject *s, const struct ca
     return (struct exchange_tensor){.seq = move->seq[copy],
                                     .head = move->head[copy] + head,
                                     .heads = move->heads,
-                                    .local = move->local,
                                     .first = call->first[t],
                                     .count = call->count[t],
                                     .dim = move->dim,

@@ -126,13 +126,8 @@ static enum status move(struct bench_env *env, struct trial *t, struct dev_queue
     struct exchange_tensor moved[EXCHANGE_TENSORS_MAX];
     for (int i = 0; i < 3; i++) { /* k and v alike */
         struct tensor *x = &t->tensor[i == 0 ? Q : KV];
-        moved[i] = (struct exchange_tensor){.seq = x->seq,
-                                            .head = x->head,
-                                            .heads = x->heads,
-                                            .local = x->local,
-                                            .count = x->local,
-                                            .dim = 1,
-                                            .head_stride = x->local};
+        moved[i] = (struct exchange_tensor){
+            .seq = x->seq, .head = x->head, .heads = x->heads, .count = x->local, .dim = 1, .head_stride = x->local};
     }
     moved[2].count = 0; /* v would arrive where k does */
     TRY(collect_side(env, t, BEFORE));

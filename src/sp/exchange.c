@@ -60,10 +60,10 @@ enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n,
         if (t->heads < 1 || (t->heads % size != 0 && size % t->heads != 0))
             return FAIL(STATUS_USAGE, "an exchange of %d heads over %d ranks: neither number divides the other",
                         t->heads, size);
-        if (t->dim < 1 || t->local != model_kv_local(t->heads, size) || t->first < 0 || t->count < 0 ||
-            t->first > t->local - t->count)
+        int local = model_kv_local(t->heads, size);
+        if (t->dim < 1 || t->first < 0 || t->count < 0 || t->first > local - t->count)
             return FAIL(STATUS_USAGE, "an exchange of %d heads from %d on, of %d local ones, %d in all, over %d ranks",
-                        t->count, t->first, t->local, t->heads, size);
+                        t->count, t->first, local, t->heads, size);
         if (t->head_stride < (int64_t)t->count * t->dim)
             return FAIL(STATUS_USAGE, "an exchange of %d heads of %d into tokens %lld elements apart", t->count, t->dim,
                         (long long)t->head_stride);

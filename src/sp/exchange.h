@@ -3,9 +3,9 @@
  *   sequence side  [B][S/P][heads][D]      every head of my S/P tokens
  *   head side      [B][S][local][D]        my heads of all tokens; token stride head_stride elements, so that a chunk of heads
  *                                          lands inside a wider buffer
- * TO_HEADS moves sequence side -> head side, TO_SEQ the other way. Rank r owns heads r*local .. of q and o; of k and v the
- * kv_heads/P heads from r*kv_heads/P on, or with P > kv_heads the one head floor(r*kv_heads/P), held by P/kv_heads ranks.
- * TO_SEQ of a replicated tensor sums the copies in fp32 in rank order and rounds once (the gradients of k and v).
+ * TO_HEADS moves sequence side -> head side, TO_SEQ the other way. Rank r owns local = heads/P heads from r*heads/P on, or with P > heads the
+ * one head floor(r*heads/P) of k and v, held by P/heads ranks (model_kv_local, _first, _copies).
+ * TO_SEQ of a replicated tensor with `sum` adds the copies in fp32 in rank order and rounds once (the gradients of k and v).
  * Data travels in the storage dtype. Blocks of tokens arrive in rank order, which is sequence order.
  *
  * Buffers of both sides come from exchange->alloc (collective: same order and sizes on every rank), so that a way of moving data that
@@ -32,11 +32,10 @@ struct exchange_tensor {
     void *seq;       /* read by TO_HEADS, written by TO_SEQ */
     void *head;      /* written by TO_HEADS, read by TO_SEQ; points at local head `first` of token 0 */
     int heads;       /* all heads of this tensor */
-    int local;       /* heads each rank holds on the head side: heads/P, or 1 when replicated */
-    int first, count; /* which of the local heads move now; count 0 moves nothing */
+    int first, count; /* which of the heads that each rank holds move now; count 0 moves nothing */
     int dim;         /* D elements */
     int64_t head_stride; /* elements between tokens on the head side */
-    bool sum;        /* TO_SEQ with copies: add them */
+    bool sum;        /* TO_SEQ with copies: add them, else take the first: what went there comes back as it was */
 };
 
 struct exchange_shape {

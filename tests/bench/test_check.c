@@ -130,7 +130,7 @@ static enum status wrong_run(void *state, enum exchange_direction direction, con
     unsigned char *head = tensors[0].head;
     if (direction == EXCHANGE_TO_HEADS && tensors[0].count > 0 && fault == FAULT_ELEMENT)
         head[0] ^= 1;
-    if (direction == EXCHANGE_TO_HEADS && tensors[0].count == tensors[0].local && fault == FAULT_GAP)
+    if (direction == EXCHANGE_TO_HEADS && tensors[0].count == tensors[0].heads / 2 && fault == FAULT_GAP)
         head[tensors[0].head_stride * 2 - 1] ^= 1; /* the last byte before the next token, in every type */
     return STATUS_OK;
 }

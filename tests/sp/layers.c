@@ -55,7 +55,6 @@ static enum status layer_open(struct layer *layer, const struct exchange *exchan
         int first = local > c->first ? c->first : 0,
             count = c->count < 0 || first + c->count > local ? local - first : c->count;
         layer->t[i] = (struct exchange_tensor){.heads = heads,
-                                               .local = local,
                                                .first = first,
                                                .count = count,
                                                .dim = dim,

@@ -85,7 +85,6 @@ static enum status tensor_open(struct bench *bench, int i, int heads, int dim, i
     struct side_pair *pair = &bench->pair[i];
     int elem = dtype_bytes(s->dtype), local = model_kv_local(heads, bench->size);
     pair->t = (struct exchange_tensor){.heads = heads,
-                                       .local = local,
                                        .first = first,
                                        .count = count < 0 ? local : count,
                                        .dim = dim,
@@ -186,7 +185,7 @@ static int back_check(const struct bench *bench)
             for (int64_t token = 0; token < s->seq_local; token++)
                 for (int head = 0; head < t->heads; head++)
                     for (int lane = 0; lane < t->dim; lane++) {
-                        int local = head % t->local;
+                        int local = head % model_kv_local(t->heads, bench->size);
                         bool moved = local >= t->first && local < t->first + t->count;
                         uint32_t want =
                             moved ? origin(s, t, bench->size, i, b, bench->rank * s->seq_local + token, head, lane)
@@ -242,7 +241,7 @@ static int sums_in_rank_order(struct bench *bench, struct dev_queue *queue)
         memset(t->seq, POISON, bench->pair[i].seq_bytes);
         for (int64_t b = 0; b < s->batch; b++)
             for (int64_t pos = 0; pos < tokens; pos++)
-                for (int local = 0; local < t->local; local++)
+                for (int local = 0; local < model_kv_local(t->heads, bench->size); local++)
                     for (int lane = 0; lane < t->dim; lane++)
                         dtype_set(s->dtype, bench->wide[i], head_index(t, tokens, b, pos, local, lane),
                                   gradient(s, i, bench->rank, b, pos, base + local, lane));
@@ -254,7 +253,7 @@ static int sums_in_rank_order(struct bench *bench, struct dev_queue *queue)
             for (int64_t token = 0; token < s->seq_local; token++)
                 for (int head = 0; head < t->heads; head++)
                     for (int lane = 0; lane < t->dim; lane++) {
-                        int local = head % t->local;
+                        int local = head % model_kv_local(t->heads, bench->size);
                         int64_t at = seq_index(t, s, b, token, head, lane), pos = bench->rank * s->seq_local + token;
                         if (local < t->first || local >= t->first + t->count) {
                             RANK_CHECK(cell_get(s->dtype, t->seq, at) == poison(s->dtype));
@@ -264,7 +263,7 @@ static int sums_in_rank_order(struct bench *bench, struct dev_queue *queue)
                         bool any = false;
                         for (int rank = 0; rank < bench->size; rank++) {
                             int first = model_kv_first(t->heads, bench->size, rank);
-                            if (head < first || head >= first + t->local)
+                            if (head < first || head >= first + model_kv_local(t->heads, bench->size))
                                 continue;
                             float next = gradient(s, i, rank, b, pos, head, lane);
                             sum = any ? sum + next : next;
@@ -359,7 +358,7 @@ static int misuse_is_refused(struct comm *comm, struct dev_queue *queue)
                                                           bench.pair[0].t};
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 0, queue) == STATUS_USAGE);
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, EXCHANGE_TENSORS_MAX + 1, queue) == STATUS_USAGE);
-    t[0].count = t[0].local + 1;
+    t[0].count = model_kv_local(t[0].heads, bench.size) + 1;
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
     t[0] = bench.pair[0].t;
     t[0].first = INT32_MAX;
@@ -369,13 +368,12 @@ static int misuse_is_refused(struct comm *comm, struct dev_queue *queue)
     RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
     t[0] = bench.pair[0].t;
     t[0].heads = 7; /* neither number divides the other: some rank would hold parts of heads */
-    t[0].local = model_kv_local(7, bench.size);
     t[0].count = 1;
     if (bench.size > 1)
         RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
     t[0] = bench.pair[0].t;
     t[0].dim = 400; /* more than staging was made for */
-    t[0].head_stride = 400 * t[0].local;
+    t[0].head_stride = 400 * model_kv_local(t[0].heads, bench.size);
     if (bench.size > 1)
         RANK_CHECK(bench.exchange->run(bench.state, EXCHANGE_TO_HEADS, t, 1, queue) == STATUS_USAGE);
     bench_close(&bench);

@@ -34,12 +34,8 @@ static enum status layer_open(struct layer *layer, struct comm *comm, int kv_hea
     for (int i = 0; i < TENSORS; i++) {
         struct exchange_tensor *t = &layer->t[i];
         int heads = i == 0 ? HEADS : kv_heads, local = model_kv_local(heads, size);
-        *t = (struct exchange_tensor){.heads = heads,
-                                      .local = local,
-                                      .count = local,
-                                      .dim = DIM,
-                                      .head_stride = (int64_t)local * DIM,
-                                      .sum = true};
+        *t = (struct exchange_tensor){
+            .heads = heads, .count = local, .dim = DIM, .head_stride = (int64_t)local * DIM, .sum = true};
         size_t row = (size_t)heads * DIM * sizeof(uint32_t), head_row = (size_t)t->head_stride * sizeof(uint32_t);
         TRY(direct->alloc(layer->state, (size_t)seq_local * row, "seq", &t->seq));
         TRY(direct->alloc(layer->state, (size_t)layer->tokens * head_row, "head", &t->head));
@@ -84,7 +80,7 @@ static int there(struct layer *layer, int run, struct dev_queue *queue)
     RANK_TRY(exchange_find("direct")->run(layer->state, EXCHANGE_TO_HEADS, layer->t, TENSORS, queue));
     for (int i = 0; i < TENSORS; i++)
         for (int64_t token = 0; token < layer->tokens; token++)
-            for (int local = 0; local < layer->t[i].local; local++)
+            for (int local = 0; local < model_kv_local(layer->t[i].heads, size); local++)
                 for (int lane = 0; lane < DIM; lane++)
                     RANK_CHECK(head_at(layer, i, token, local)[lane] ==
                                origin(i, token, model_kv_first(layer->t[i].heads, size, rank) + local, lane, run));

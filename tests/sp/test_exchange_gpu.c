@@ -56,8 +56,8 @@ static enum status endless_open(struct endless *endless, struct comm *comm)
     const struct exchange_shape shape = {
         .batch = 1, .seq_local = TOKENS, .dtype = DTYPE_BF16, .row_elems_max = HEADS * DIM};
     const size_t bytes = (size_t)TOKENS * HEADS * DIM * 2 * (size_t)size;
-    endless->q = (struct exchange_tensor){
-        .heads = HEADS * size, .local = HEADS, .count = HEADS, .dim = DIM, .head_stride = HEADS * DIM};
+    endless->q =
+        (struct exchange_tensor){.heads = HEADS * size, .count = HEADS, .dim = DIM, .head_stride = HEADS * DIM};
     TRY(endless->exchange->create(&shape, comm, &endless->state));
     TRY(endless->exchange->alloc(endless->state, bytes, "a test", &endless->q.seq));
     return endless->exchange->alloc(endless->state, bytes, "a test", &endless->q.head);

@@ -109,7 +109,7 @@ static void every_pair(struct trial *t)
 /* All chunks of the local heads, both directions. */
 static void every_chunk(struct trial *t, int gap)
 {
-    int local = t->tensor.local = model_kv_local(t->tensor.heads, t->size);
+    int local = model_kv_local(t->tensor.heads, t->size);
     for (t->tensor.first = 0; t->tensor.first < local; t->tensor.first++)
         for (t->tensor.count = 1; t->tensor.count <= local - t->tensor.first; t->tensor.count++)
             for (int direction = 0; direction < 2; direction++) {
@@ -151,7 +151,7 @@ static void beyond_32_bits(void **state)
     assert_non_null(t);
     t->size = RANKS;
     t->shape = (struct exchange_shape){.batch = 3, .seq_local = INT64_C(1) << 20, .dtype = DTYPE_BF16};
-    t->tensor = (struct exchange_tensor){.heads = 64, .local = 16, .first = 3, .count = 5, .dim = 128};
+    t->tensor = (struct exchange_tensor){.heads = 64, .first = 3, .count = 5, .dim = 128};
     t->tensor.head_stride = 16 * 128;
     for (int peer = 0; peer < RANKS; peer++) {
         struct exchange_tensor tensor = tensor_of(t, 0);
