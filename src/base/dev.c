@@ -1,4 +1,5 @@
 /* base/dev.c -- the table of device kinds, and the calls that go through it. */
+#include "base/clock.h"
 #include "base/dev_ops.h"
 #include "base/mem.h"
 
@@ -209,6 +210,17 @@ enum status dev_copy_now(struct dev_queue *queue, void *dst, const void *src, si
     TRY(dev_sync(queue, deadline_ns));
     TRY(dev_copy(queue, dst, src, bytes));
     return dev_sync(queue, deadline_ns);
+}
+
+/* Exchanges have deadlines of their own, all shorter; a GPU that is given up frees nothing. */
+enum { DRAIN_US = 60 * 1000 * 1000 };
+
+enum status dev_queue_drain(struct dev_queue *queue, enum status failed)
+{
+    const struct status_message message = *status_last();
+    dev_sync(queue, clock_deadline(DRAIN_US));
+    status_restore(&message);
+    return failed;
 }
 
 void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg)

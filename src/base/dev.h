@@ -85,6 +85,9 @@ enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes)
  * look: it is asked, by the thread that waits, every so often, and its failure ends the wait. Not where calls complete before they return. */
 enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns);
 void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg); /* look NULL: nobody is asked any more */
+/* After a failure, before memory is released that the queue may still use: it is waited for, a minute at most. Returns `failed`, whose
+ * message stays the last. */
+enum status dev_queue_drain(struct dev_queue *queue, enum status failed);
 
 /* Threads that a kernel may use at a time: of a CPU by default those of the process's binding, at most its control group's quota; 1
  * of what brings its own parallelism. Set it (1 to DEV_THREADS_MAX, else STATUS_USAGE) while nothing computes. */

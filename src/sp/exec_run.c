@@ -19,10 +19,6 @@
  */
 #include "sp/exec_state.h"
 
-#include "base/clock.h"
-
-enum { DRAIN_US = 60 * 1000 * 1000 }; /* exchanges have deadlines of their own, all shorter; a GPU that is given up frees nothing */
-
 /* Of a chunk, for a queue that calls it. */
 static enum status call_in(void *arg)
 {
@@ -105,12 +101,7 @@ enum status exec_run(struct exec *exec, unsigned parts, struct dev_queue *queue)
     if (exec->beside == NULL || parts != EXEC_ALL)
         return in_turn(exec, parts, queue);
     enum status status = beside(exec, queue);
-    if (status == STATUS_OK)
-        return STATUS_OK;
-    struct status_message message = *status_last(); /* nothing may still be reading what the caller releases next */
-    dev_sync(exec->beside, clock_deadline(DRAIN_US));
-    status_restore(&message);
-    return status;
+    return status == STATUS_OK ? status : dev_queue_drain(exec->beside, status);
 }
 
 /* Summed over chunks. */

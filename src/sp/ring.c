@@ -1,7 +1,6 @@
 /* sp/ring.c -- buffers, passes and steps of a ring; see ring.h for their order. */
 #include "sp/ring.h"
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/range.h"
 #include "kernels/copy.h"
@@ -10,8 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { DRAIN_US = 60 * 1000 * 1000 };
 
 enum mark { COMPUTE_BEGINS, COMPUTE_ENDS, KV_BEGINS, KV_ENDS, DKV_BEGINS, DKV_ENDS, MARKS };
 
@@ -399,12 +396,7 @@ static enum status run(struct ring *ring, const struct ring_tensors *tensors, bo
     TRY(dev_event_record(ring->begins, queue));
     enum status status = back ? backward(ring, queue) : forward(ring, queue);
     ring->ran = status == STATUS_OK;
-    if (status == STATUS_OK || ring->beside == NULL)
-        return status;
-    struct status_message message = *status_last(); /* nothing may still be reading what the caller releases next */
-    dev_sync(ring->beside, clock_deadline(DRAIN_US));
-    status_restore(&message);
-    return status;
+    return ring->ran || ring->beside == NULL ? status : dev_queue_drain(ring->beside, status);
 }
 
 enum status ring_forward(struct ring *ring, const struct ring_tensors *tensors, struct dev_queue *queue)

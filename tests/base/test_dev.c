@@ -127,6 +127,10 @@ static void a_queue_beside_keeps_its_order_and_its_failures(void **state)
     CHECK_OK(dev_sync(beside, INT64_MAX)); /* told once */
     CHECK_OK(dev_copy(beside, &first.to, &second.to, sizeof first.to));
     assert_int_equal(first.to, 8);
+    second.from = 10;
+    CHECK_OK(dev_call(beside, relay, &second));
+    CHECK_FAILS(STATUS_NOFIT, "the first", dev_queue_drain(beside, FAIL(STATUS_NOFIT, "the first")));
+    assert_int_equal(second.to, 10); /* its failure is not what is told */
     first.queue = queue;
     first.from = 9;
     CHECK_OK(dev_call(queue, relay, &first)); /* an ordinary queue: by the caller, at once */
