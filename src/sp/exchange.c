@@ -51,6 +51,18 @@ const char *exchange_in_use(const struct exchange *exchange, const void *state, 
     return exchange->in_use != NULL ? exchange->in_use(state) : comm_transport(group);
 }
 
+struct verdict exchange_can(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group)
+{
+    if (group != NULL && dev_kind_of(comm_dev(group)) != dev)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange is for ranks on the %s, not on the %s",
+                          dev_kind_name(dev), dev_kind_name(dev_kind_of(comm_dev(group))));
+    if ((unsigned)shape->dtype >= DTYPE_COUNT || shape->batch < 1 || shape->seq_local < 0 || shape->row_elems_max < 1)
+        return verdict_no(RULE_EXCHANGE_CANNOT, "batch %lld, %lld local tokens, rows of %lld elements, dtype %d",
+                          (long long)shape->batch, (long long)shape->seq_local, (long long)shape->row_elems_max,
+                          (int)shape->dtype);
+    return VERDICT_YES;
+}
+
 enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size)
 {
     if (n < 1 || n > EXCHANGE_TENSORS_MAX)

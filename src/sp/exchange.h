@@ -51,7 +51,6 @@ struct exchange {
     enum dev_kind dev;
     int tensors_together; /* 1: tensors move one after another, each with its own all-to-all; 3: q, k, v in one */
     bool windows;         /* stores into, or fetches from, the memory of other ranks (comm/window.h) */
-    bool stages;          /* holds two copies of the widest call beside alloc; see staging_bytes */
     bool host_driven;     /* run waits for its queue, also where others only enqueue: no graph and no gate can hold it */
     const char *about;    /* one line for lists */
     struct verdict (*supports)(const struct exchange_shape *shape, const struct comm *group); /* group NULL: any of `dev` */
@@ -62,7 +61,7 @@ struct exchange {
     void (*destroy)(void *state);
     enum status (*alloc)(void *state, size_t bytes, const char *what, void **out); /* collective */
     void (*free)(void *state, void *memory);
-    int64_t (*staging_bytes)(const void *state); /* what the exchange itself holds, beside alloc */
+    int64_t (*staging_bytes)(const void *state); /* beside alloc, two copies of the widest call; NULL: none */
     enum status (*run)(void *state, enum exchange_direction direction, const struct exchange_tensor *tensors, int n,
                        struct dev_queue *queue); /* collective */
     /* What carries data; NULL: the group's transport. Ask exchange_in_use. */
@@ -76,6 +75,8 @@ const struct exchange *exchange_find(const char *name);
 /* What carries the data of an exchange that was created for the group, as comm_transport says it. */
 const char *exchange_in_use(const struct exchange *exchange, const void *state, const struct comm *group);
 
+/* What every exchange on `dev` asks of shape and ranks; group NULL: any. */
+struct verdict exchange_can(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group);
 /* STATUS_USAGE unless 1 to EXCHANGE_TENSORS_MAX tensors with heads that `size` ranks can share are asked for. */
 enum status exchange_check_tensors(const struct exchange_tensor *tensors, int n, int size);
 /* Do several ranks bring the same heads of this tensor in this direction? */

@@ -43,7 +43,7 @@ struct direct {
 
 static struct verdict direct_supports(const struct exchange_shape *shape, const struct comm *group)
 {
-    struct verdict verdict = exchange_find("packed")->supports(shape, group);
+    struct verdict verdict = exchange_can(DEV_CPU, shape, group);
     return verdict_ok(&verdict) && group != NULL ? window_verdict(group) : verdict;
 }
 
@@ -105,12 +105,6 @@ static enum status direct_alloc(void *state, size_t bytes, const char *what, voi
 static void direct_free(void *state, void *memory)
 {
     direct_memory_free(&((struct direct *)state)->memory, memory);
-}
-
-static int64_t direct_staging(const void *state)
-{
-    (void)state;
-    return 0;
 }
 
 /* ---- one run ---- */
@@ -238,7 +232,6 @@ const struct exchange exchange_direct = {
     .destroy = direct_destroy,
     .alloc = direct_alloc,
     .free = direct_free,
-    .staging_bytes = direct_staging,
     .run = direct_run,
     .phases = direct_phases,
 };

@@ -4,7 +4,7 @@
 
 static struct verdict nccl_supports(const struct exchange_shape *shape, const struct comm *group)
 {
-    return packed_can(DEV_CUDA, shape, group);
+    return exchange_can(DEV_CUDA, shape, group);
 }
 
 const struct exchange exchange_nccl =
@@ -18,7 +18,7 @@ const struct exchange exchange_nccl_separate =
 
 static struct verdict supports(const struct exchange_shape *shape, const struct comm *group, enum transport_route route)
 {
-    struct verdict verdict = packed_can(DEV_CUDA, shape, group);
+    struct verdict verdict = exchange_can(DEV_CUDA, shape, group);
     return verdict_ok(&verdict) && group != NULL ? route_verdict(group, route) : verdict;
 }
 

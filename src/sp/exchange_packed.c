@@ -45,21 +45,9 @@ struct packed {
     int marked; /* rows of mark that the last run recorded */
 };
 
-struct verdict packed_can(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group)
-{
-    if (group != NULL && dev_kind_of(comm_dev(group)) != dev)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange packs on the %s, the ranks are on %s",
-                          dev_kind_name(dev), dev_kind_name(dev_kind_of(comm_dev(group))));
-    if ((unsigned)shape->dtype >= DTYPE_COUNT || shape->batch < 1 || shape->seq_local < 0 || shape->row_elems_max < 1)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "batch %lld, %lld local tokens, rows of %lld elements, dtype %d",
-                          (long long)shape->batch, (long long)shape->seq_local, (long long)shape->row_elems_max,
-                          (int)shape->dtype);
-    return VERDICT_YES;
-}
-
 static struct verdict packed_supports(const struct exchange_shape *shape, const struct comm *group)
 {
-    return packed_can(DEV_CPU, shape, group);
+    return exchange_can(DEV_CPU, shape, group);
 }
 
 void packed_destroy(void *state)
@@ -132,7 +120,7 @@ enum status packed_create_over(const struct exchange_shape *shape, struct comm *
 {
     struct packed *packed = NULL;
     enum status status;
-    struct verdict verdict = packed_can(dev_kind_of(comm_dev(group)), shape, group);
+    struct verdict verdict = exchange_can(dev_kind_of(comm_dev(group)), shape, group);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "%s", verdict.why);
     TRY_OUT(comm_agree(group, prepare(shape, group, route, &packed), "prepare an exchange"));

@@ -7,8 +7,6 @@
 
 enum { PACKED_PLAIN = -1 }; /* no route: buffers that nobody was told of */
 
-/* Shapes and ranks that packing on `dev` is for. */
-struct verdict packed_can(enum dev_kind dev, const struct exchange_shape *shape, const struct comm *group);
 /* route: enum transport_route, or PACKED_PLAIN. */
 enum status packed_create_over(const struct exchange_shape *shape, struct comm *group, int route, void **state);
 enum status packed_create(const struct exchange_shape *shape, struct comm *group, void **state); /* plain */
@@ -28,10 +26,9 @@ void packed_phases(void *state, double *pack_us, double *transfer_us, double *un
 /* One row per device, way of sharing the all-to-alls, and route. */
 #define PACKED(name_, dev_, together_, about_, supports_, create_, run_)                                               \
     {                                                                                                                  \
-        .name = name_, .dev = dev_, .tensors_together = together_, .stages = true, .about = about_,                    \
-        .supports = supports_, .create = create_, .destroy = packed_destroy, .alloc = packed_alloc,                    \
-        .free = packed_free, .staging_bytes = packed_staging, .run = run_, .in_use = packed_in_use,                    \
-        .phases = packed_phases                                                                                        \
+        .name = name_, .dev = dev_, .tensors_together = together_, .about = about_, .supports = supports_,             \
+        .create = create_, .destroy = packed_destroy, .alloc = packed_alloc, .free = packed_free,                      \
+        .staging_bytes = packed_staging, .run = run_, .in_use = packed_in_use, .phases = packed_phases                 \
     }
 
 #endif

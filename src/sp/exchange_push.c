@@ -48,10 +48,7 @@ struct push {
 
 static struct verdict push_supports(const struct exchange_shape *shape, const struct comm *group)
 {
-    if (group != NULL && dev_kind_of(comm_dev(group)) != DEV_CUDA)
-        return verdict_no(RULE_EXCHANGE_CANNOT, "this exchange is between GPUs, the ranks are on the %s",
-                          dev_kind_name(dev_kind_of(comm_dev(group))));
-    struct verdict verdict = exchange_find("nccl")->supports(shape, NULL);
+    struct verdict verdict = exchange_can(DEV_CUDA, shape, group);
     if (!verdict_ok(&verdict))
         return verdict;
     if (group != NULL && comm_size(group) > COPY_PEERS_RANKS)
@@ -155,12 +152,6 @@ static void push_free(void *state, void *memory)
     direct_memory_free(&((struct push *)state)->memory, memory);
 }
 
-static int64_t push_staging(const void *state)
-{
-    (void)state;
-    return 0;
-}
-
 /* Starting with the head this rank holds: ranks begin at different ones. */
 static enum status pull_sums(const struct push *push, const struct direct_call *call, struct dev_queue *queue)
 {
@@ -229,7 +220,7 @@ static void push_phases(void *state, double *pack_us, double *transfer_us, doubl
     {                                                                                                                  \
         .name = name_, .dev = DEV_CUDA, .tensors_together = 3, .windows = true, .about = about_,                       \
         .supports = push_supports, .create = create_, .destroy = push_destroy, .alloc = push_alloc, .free = push_free, \
-        .staging_bytes = push_staging, .run = push_run, .phases = push_phases                                          \
+        .run = push_run, .phases = push_phases                                                                         \
     }
 
 const struct exchange exchange_push =

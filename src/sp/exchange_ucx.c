@@ -8,14 +8,13 @@
 
 static struct verdict ucx_supports(const struct exchange_shape *shape, const struct comm *group)
 {
-    return packed_can(DEV_CUDA, shape, group); /* whether UCX moves memory of these GPUs only create finds out */
+    return exchange_can(DEV_CUDA, shape, group); /* whether UCX moves memory of these GPUs only create finds out */
 }
 
 const struct exchange exchange_ucx = {
     .name = "ucx",
     .dev = DEV_CUDA,
     .tensors_together = 3,
-    .stages = true,
     .host_driven = true,
     .about = "as nccl, by messages of UCX, which the host drives",
     .supports = ucx_supports,

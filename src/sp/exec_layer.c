@@ -167,7 +167,8 @@ static enum status exchange_open(struct exec *exec)
         return STATUS_OK;
     TRY(exchange->create(&shape, exec->head_group, &exec->exchange_state));
     exec->exchange = exchange;
-    exec->exchange_bytes += exchange->staging_bytes(exec->exchange_state);
+    if (exchange->staging_bytes != NULL)
+        exec->exchange_bytes += exchange->staging_bytes(exec->exchange_state);
     return STATUS_OK;
 }
 

@@ -196,7 +196,7 @@ int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;
     int64_t bytes = tokens_local(problem, plan) * seq_row * elem * both;
     const struct exchange *exchange = exchange_find(plan->exchange);
-    bool stages = exchange == NULL || exchange->stages;
+    bool stages = exchange == NULL || exchange->staging_bytes != NULL;
     if (ranks > 1)
         bytes += batch * tokens * (head_row * elem * both + (stages ? 2 * widest * elem : 0));
     bytes += batch * tokens * heads * (int64_t)sizeof(float); /* softmax statistics */
