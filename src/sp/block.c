@@ -176,8 +176,9 @@ static enum status block_fill(const struct block_shape *shape, const struct bloc
 {
     int ways = parallel->cut != NULL ? comm_size(parallel->cut) : 1;
     TRY(block_cut_check(shape, ways));
-    if (rows % parallel->batch != 0)
-        return FAIL(STATUS_USAGE, "%lld rows of %lld sequences", (long long)rows, (long long)parallel->batch);
+    if (parallel->batch < 1 || rows % parallel->batch != 0)
+        return FAIL(STATUS_USAGE, "%lld rows are not a multiple of the batch %lld", (long long)rows,
+                    (long long)parallel->batch);
     block->shape = block_shape_cut(shape, ways);
     block->ways = ways;
     block->cut = parallel->cut;

@@ -99,14 +99,15 @@ enum status exec_backward(struct exec *exec, struct dev_queue *queue)
     return run(exec, true, EXEC_ALL, queue);
 }
 
-enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue)
+enum status exec_exchange(struct exec *exec, enum problem_direction way, enum exchange_direction to,
+                          struct dev_queue *queue)
 {
-    return run(exec, backward, in ? EXEC_IN : EXEC_OUT, queue);
+    return run(exec, way == PROBLEM_BACKWARD, to == EXCHANGE_TO_HEADS ? EXEC_IN : EXEC_OUT, queue);
 }
 
-enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue)
+enum status exec_attention(struct exec *exec, enum problem_direction way, struct dev_queue *queue)
 {
-    return run(exec, backward, EXEC_ATTENTION, queue);
+    return run(exec, way == PROBLEM_BACKWARD, EXEC_ATTENTION, queue);
 }
 
 const char *exec_in_use(const struct exec *exec)

@@ -17,6 +17,7 @@
 #define SPTUNE_SP_EXEC_H
 
 #include "comm/comm.h"
+#include "sp/exchange.h"
 #include "sp/plan.h"
 #include "sp/problem.h"
 #include "sp/shard.h"
@@ -46,9 +47,11 @@ void exec_destroy(struct exec *exec);
 const struct exec_tensors *exec_tensors(const struct exec *exec);
 enum status exec_forward(struct exec *exec, struct dev_queue *queue); /* on the CPU complete when it returns */
 enum status exec_backward(struct exec *exec, struct dev_queue *queue); /* after a forward, of a problem with backward */
-/* The parts alone: in or out of all chunks without attention, and the reverse. A ring passes on during attention. */
-enum status exec_exchange(struct exec *exec, bool backward, bool in, struct dev_queue *queue);
-enum status exec_attention(struct exec *exec, bool backward, struct dev_queue *queue);
+/* The parts alone, of PROBLEM_FORWARD or PROBLEM_BACKWARD: all chunks in (EXCHANGE_TO_HEADS) or out without attention, and the reverse. A ring
+ * passes on during attention. */
+enum status exec_exchange(struct exec *exec, enum problem_direction way, enum exchange_direction to,
+                          struct dev_queue *queue);
+enum status exec_attention(struct exec *exec, enum problem_direction way, struct dev_queue *queue);
 const struct exec_times *exec_times(struct exec *exec);
 /* The head side, for checks of the middle layout: NULL-safe views of q, k, v after exchange in, o before exchange out. */
 struct exec_middle { /* each [B][tokens of shard][local heads][D], contiguous */

@@ -17,7 +17,6 @@
 #define SPTUNE_SP_EXEC_STATE_H
 
 #include "kernels/attention.h"
-#include "sp/exchange.h"
 #include "sp/exec.h"
 #include "sp/exec_chunk.h"
 #include "sp/ring.h"

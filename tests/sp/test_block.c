@@ -400,6 +400,14 @@ static int rank_refused(const struct launch *launch, void *arg)
     shape.heads = shape.kv_heads = 3;
     RANK_CHECK(block_create(&shape, &parallel, 8, 0, side.dev, &block) == STATUS_USAGE && block == NULL);
     RANK_CHECK(strstr(status_last()->what, "3 query heads") != NULL);
+    shape = scenes[0].shape;
+    for (parallel.batch = -1; parallel.batch <= 3; parallel.batch += parallel.batch < 1 ? 1 : 2) { /* -1, 0, 1, 3 */
+        enum status status = block_create(&shape, &parallel, 8, 0, side.dev, &block);
+        RANK_CHECK(status == (parallel.batch == 1 ? STATUS_OK : STATUS_USAGE));
+        RANK_CHECK(status == STATUS_OK || strstr(status_last()->what, "8 rows") != NULL);
+        block_destroy(block);
+        block = NULL;
+    }
     side_close(&side);
     return 0;
 }

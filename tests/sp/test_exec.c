@@ -107,18 +107,18 @@ static int rank_parts(const struct launch *launch, void *arg)
     void *const in[] = {t->q, t->k, t->v, t->d_o};
     for (int i = Q; i <= DO; i++)
         slice_put(&whole, i, &t->shard, in[i]);
-    RANK_TRY(exec_exchange(exec, false, true, side.queue));
+    RANK_TRY(exec_exchange(exec, PROBLEM_FORWARD, EXCHANGE_TO_HEADS, side.queue));
     RANK_CHECK(exec_times(exec)->exchange_in_us > 0);
     RANK_CHECK(exec_times(exec)->attention_us == 0 && exec_times(exec)->exchange_out_us == 0);
     struct exec_middle middle = exec_middle(exec);
     failed = failed ? failed : middle_compare(&whole, Q, middle.q, &middle.shard, middle.heads, middle.head_first);
-    RANK_TRY(exec_attention(exec, false, side.queue));
+    RANK_TRY(exec_attention(exec, PROBLEM_FORWARD, side.queue));
     RANK_CHECK(exec_times(exec)->exchange_in_us == 0 && exec_times(exec)->attention_us > 0);
-    RANK_TRY(exec_exchange(exec, false, false, side.queue));
+    RANK_TRY(exec_exchange(exec, PROBLEM_FORWARD, EXCHANGE_TO_SEQ, side.queue));
     failed = failed ? failed : slice_compare(&whole, O, &t->shard, t->o);
-    RANK_TRY(exec_exchange(exec, true, true, side.queue));
-    RANK_TRY(exec_attention(exec, true, side.queue));
-    RANK_TRY(exec_exchange(exec, true, false, side.queue));
+    RANK_TRY(exec_exchange(exec, PROBLEM_BACKWARD, EXCHANGE_TO_HEADS, side.queue));
+    RANK_TRY(exec_attention(exec, PROBLEM_BACKWARD, side.queue));
+    RANK_TRY(exec_exchange(exec, PROBLEM_BACKWARD, EXCHANGE_TO_SEQ, side.queue));
     failed = failed ? failed : slice_compare(&whole, DQ, &t->shard, t->dq);
     failed = failed ? failed : slice_compare(&whole, DK, &t->shard, t->dk);
     failed = failed ? failed : slice_compare(&whole, DV, &t->shard, t->dv);
