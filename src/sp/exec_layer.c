@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@ static enum status side_alloc(struct exec *exec, int64_t bytes, const char *what
     void *memory = NULL;
     if (exec->exchange == NULL)
         return dev_room_take(&exec->room, bytes, what, out);
+    assert(exec->nside < EXEC_SIDE);
     TRY(exec->exchange->alloc(exec->exchange_state, (size_t)bytes, what, &memory));
     exec->side[exec->nside++] = memory;
     exec->exchange_bytes += bytes;

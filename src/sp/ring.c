@@ -7,6 +7,7 @@
 #include "kernels/merge.h"
 #include "kernels/nn.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,7 @@ static enum status step_make(struct ring *ring, int index)
     shape->cu_q = step->block.cu_q;
     shape->cu_k = step->block.cu_k;
     step->some = attention_pairs(shape) > 0;
+    assert(index > 0 || step->some || ring->local == 0); /* a token sees itself: the first step sets all of ring->sum */
     struct verdict verdict = attention->supports(shape);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", attention->name, verdict.why);
@@ -121,8 +123,9 @@ enum status ring_create(const struct ring_shape *shape, struct comm *comm, struc
 {
     struct ring *ring = NULL;
     if (shape->row.ranks < 2 || shape->row.ranks != comm_size(comm) || shape->row.padded % (2 * shape->row.ranks) != 0)
-        return FAIL(STATUS_USAGE, "a ring of %d ranks over a group of %d, rows of %lld tokens", shape->row.ranks,
-                    comm_size(comm), (long long)shape->row.padded);
+        return HINT(FAIL(STATUS_USAGE, "a ring of %d ranks over a group of %d, rows of %lld tokens", shape->row.ranks,
+                         comm_size(comm), (long long)shape->row.padded),
+                    "as many ranks as the group, 2 or more, and tokens a multiple of 2 x ranks");
     TRY(mem_alloc(sizeof *ring, "a ring", (void **)&ring));
     ring->shape = *shape;
     ring->comm = comm;
