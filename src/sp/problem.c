@@ -39,9 +39,9 @@ static enum status not_negative(const char *name, int64_t value)
     return HINT(FAIL(STATUS_USAGE, "%s %lld is negative", name, (long long)value), "use 0 or more");
 }
 
-/* The largest tensor, padded for the largest legal sp (which is at most heads), in fp32: beyond 2^57 bytes nothing that
- * follows is meaningful, and below it nothing of this room wraps: a layer holds about thirty such tensors
- * (work_exec_bytes). */
+/* The largest tensor, padded for the largest legal sp (at most heads; under ring twice the world, for each rank has two pieces), in
+ * fp32: beyond 2^57 bytes nothing that follows is meaningful, and below it nothing of this room wraps: a layer holds about thirty such
+ * tensors (work_exec_bytes). */
 static enum status size_check(const struct problem *problem)
 {
     const int64_t limit = INT64_C(1) << 57;
@@ -49,7 +49,7 @@ static enum status size_check(const struct problem *problem)
     int64_t row, tokens, bytes;
     if (problem->seq > limit)
         return FAIL(STATUS_USAGE, "seq %lld is beyond any machine", (long long)problem->seq);
-    TRY(mem_mul(problem->batch, problem->seq + problem->heads, "batch x seq", &tokens));
+    TRY(mem_mul(problem->batch, problem->seq + problem->heads + 2 * (int64_t)problem->world, "batch x seq", &tokens));
     TRY(mem_mul(problem->heads, dim * 4, "heads x head_dim", &row));
     TRY(mem_mul(tokens, row, "batch x seq x heads x head_dim", &bytes));
     if (bytes > limit)

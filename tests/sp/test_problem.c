@@ -69,6 +69,11 @@ static void refuses_absurd_sizes_without_wrapping(void **state)
     p = good;
     p.heads = p.kv_heads = p.head_dim = INT32_MAX;
     CHECK_FAILS(STATUS_USAGE, "heads x head_dim", (p.seq = 1 << 20, problem_check(&p)));
+    p = good;
+    p.batch = 1 << 30;
+    CHECK_OK(problem_check(&p));
+    p.world = INT32_MAX; /* a ring of all pads to twice as many */
+    CHECK_FAILS(STATUS_USAGE, "beyond any machine", problem_check(&p));
 }
 
 static void zero_and_one_token_are_problems(void **state)
