@@ -18,7 +18,7 @@ static enum status prepare(struct exec *exec)
     if (comm_size(exec->group) != exec->plan.sp)
         return FAIL(STATUS_USAGE, "a plan of sp %d on a group of %d ranks", exec->plan.sp, comm_size(exec->group));
     TRY(plan_cut(&exec->problem, &exec->plan)); /* from here on a rank's heads are all there are */
-    exec->sp = exec->plan.sp;
+    exec->sp = exec->plan.sp;                   /* split_gather: 1 after plan_cut, whatever the group */
     exec->rank = comm_rank(exec->group) % exec->sp;
     exec->dim = problem->head_dim;
     exec->dim_v = problem_dim_v(problem);

@@ -53,7 +53,8 @@ enum status exec_exchange(struct exec *exec, enum problem_direction way, enum ex
                           struct dev_queue *queue);
 enum status exec_attention(struct exec *exec, enum problem_direction way, struct dev_queue *queue);
 const struct exec_times *exec_times(struct exec *exec);
-/* The head side, for checks of the middle layout: NULL-safe views of q, k, v after exchange in, o before exchange out. */
+/* The head side, for checks of the middle layout: q, k, v after exchange in, o before exchange out. Where nothing is exchanged they are the
+ * sequence side. */
 struct exec_middle { /* each [B][tokens of shard][local heads][D], contiguous */
     const void *q, *k, *v, *o;
     int heads, kv_heads;       /* local */

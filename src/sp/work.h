@@ -1,7 +1,7 @@
 /* sp/work.h -- what a step costs, as pure functions of (model, problem, plan, target): bytes, FLOPs, memory by term.
  *
  * Reports, models, tuner and harness all use these. Bytes and FLOPs are per rank. docs/models.md derives every formula; the
- * sources are named in work_*.c. s = B * S/P local tokens, N = P (sp), W = world. B is the problem's batch, S its length padded for
+ * sources are named in work_*.c. s = B * S/P local tokens, P = sp, W = world. B is the problem's batch, S its length padded for
  * P; plans and problems are those that plan_check and problem_check accept.
  */
 #ifndef SPTUNE_SP_WORK_H
@@ -91,8 +91,7 @@ struct work_memory {
     int64_t host_bytes;  /* of one rank */
     char peak_at[24];    /* "loss", "attention", "mlp", "step" (the optimizer's); "run": all stay from step to step */
 };
-/* ranks_per_host scales nothing here: host_bytes is per rank. The device context is that of the device of the plan's exchange;
- * CUDA when this build does not know it. */
+/* The device context is that of the device of the plan's exchange; CUDA when this build does not know it. */
 void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_memory *out);
 /* The same on a device of another kind than the exchange's: a plan measured on a stand-in, made for a machine that is not here. */
