@@ -155,8 +155,11 @@ static enum status check_metadata(json_t *metadata)
     json_t *value;
     if (!json_is_object(metadata))
         return FAIL(STATUS_USAGE, "\"" TENSORS_METADATA "\" is not an object");
-    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return FAIL(
-        STATUS_USAGE, "\"%.120s\" of \"" TENSORS_METADATA "\" is not a string", key);
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return FAIL(STATUS_USAGE, "\"%.120s\" of \"" TENSORS_METADATA "\" is not a string", key);
+    }
     return STATUS_OK;
 }
 

@@ -68,13 +68,12 @@ static enum status add_files(struct tensors *tensors, json_t *map, const char *p
     }
     tensors_sort(tensors);
     keep_mapped(tensors, map);
-    json_object_foreach(
-        map, name,
-        value) if (tensors->n < json_object_size(map) &&
-                   !tensors_find(tensors,
-                                 name)) return FAIL(STATUS_USAGE,
-                                                    "tensor '%.120s' is not in '%.120s', where the index says it is",
-                                                    name, json_string_value(value));
+    json_object_foreach(map, name, value)
+    {
+        if (tensors->n < json_object_size(map) && !tensors_find(tensors, name))
+            return FAIL(STATUS_USAGE, "tensor '%.120s' is not in '%.120s', where the index says it is", name,
+                        json_string_value(value));
+    }
     return STATUS_OK;
 }
 
