@@ -1,4 +1,4 @@
-/* base/dev.h -- a device: memory, queues, events. Everything above is device-blind.
+/* base/dev.h -- a device: memory, queues, events. What is above runs on any, and asks for its kind where sizes, defaults or orders differ.
  *
  * A queue runs what is put on it in order (a CUDA stream; on the CPU each call completes before it returns). An event
  * marks a point of a queue; the difference of two is device time. One file per kind (dev_cpu.c), each
