@@ -65,7 +65,7 @@ static void check_fields(const json_t *object, const char *where, const char *co
     }
 }
 
-static const char *const plan_keys[] = {"smethod",
+static const char *const plan_keys[] = {"Smethod",
                                         "isp_size",
                                         "idp_shard_size",
                                         "idp_replicate_size",
