@@ -49,7 +49,7 @@ static void test_verify_norms(void **state)
     char rows[12][64]; /* row i ends after every (2 + i)th byte, so no two rows have as many labels as one another */
     for (int i = 0; i < 12; i++)
         for (int k = 0; k < 64; k++)
-            rows[i][k] = k % (2 + i) == 1 + i ? '\n' : (char)('a' + (7 * i + 5 * k) % 26);
+            rows[i][k] = (char)(k % (2 + i) == 1 + i ? '\n' : 'a' + (7 * i + 5 * k) % 26);
     put("uneven.txt", rows, sizeof rows);
     assert_true(fabs(verified_loss("tokens") - verified_loss("group")) > 1e-6);
 }
