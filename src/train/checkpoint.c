@@ -213,19 +213,32 @@ static enum status publish(const char *unfinished, const char *dir)
     return STATUS_OK;
 }
 
+/* Rank 0's shard group has all there is to write. */
+static bool joins(const struct groups *groups)
+{
+    return comm_job_rank(groups->shard, 0) == comm_job_rank(groups->world, 0);
+}
+
+void checkpoint_need(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                     int64_t *out_bytes, int64_t *out_host_bytes)
+{
+    *out_bytes = *out_host_bytes = 0;
+    if (joins(groups))
+        whole_need(layout, zero_stage > 0, offload, groups, comm_rank(groups->world) == 0, out_bytes, out_host_bytes);
+}
+
 enum status checkpoint_save(const char *dir, int64_t step, const struct layout *layout, struct params *params,
                             struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,
                             struct dev_queue *queue)
 {
     bool writes = comm_rank(groups->world) == 0;
-    bool joins = comm_job_rank(groups->shard, 0) == comm_job_rank(groups->world, 0); /* rank 0's shard group */
     struct gathering g = {.layout = layout, .params = params, .queue = queue};
     char unfinished[PATH_MAX], whole[PATH_MAX];
     text_print(unfinished, sizeof unfinished, "%s/step-%lld" UNFINISHED, dir, (long long)step);
     text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
     int64_t was = groups_deadline(groups, GROUPS_PATIENCE_US); /* one rank writes, on whatever disk */
-    enum status status = comm_agree(groups->world, whole_create(layout, params, groups, dev, writes, &g.whole),
-                                    "make room for a checkpoint");
+    enum status status = joins(groups) ? whole_create(layout, params, groups, dev, writes, &g.whole) : STATUS_OK;
+    status = comm_agree(groups->world, status, "make room for a checkpoint");
     if (status == STATUS_OK) {
         struct status_message kept = {0};
         if (writes) {
@@ -235,7 +248,7 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
         if (status != STATUS_OK)
             kept = *status_last();
         /* Those who write nothing gather the same; so does rank 0 what a failure kept it from. */
-        while (joins && g.next < 3 * layout->units) {
+        while (joins(groups) && g.next < 3 * layout->units) {
             enum status also = gather(&g, g.next);
             if (also == STATUS_OK)
                 continue;

@@ -13,6 +13,9 @@
 
 #include "train/params.h"
 
+/* What a save takes of this rank's device and host, beside all that a step has: pieces of units; on rank 0 the largest unit. */
+void checkpoint_need(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
+                     int64_t *out_bytes, int64_t *out_host_bytes);
 /* Collective over the job. step: how many were done. */
 enum status checkpoint_save(const char *dir, int64_t step, const struct layout *layout, struct params *params,
                             struct groups *groups, const struct plan *plan, uint64_t seed, struct dev *dev,

@@ -4,16 +4,19 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "train/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum status fit_need(const struct layout *layout, const struct plan *plan, const struct problem *problem,
-                     const struct groups *groups, bool beside, struct dev *dev, struct fit_need *out)
+                     const struct groups *groups, bool beside, bool saves, struct dev *dev, struct fit_need *out)
 {
     struct fit_need need = {0};
-    TRY(params_need(layout, plan->zero_stage, plan->offload == PLAN_OFFLOAD_OPTIMIZER, groups, beside, dev,
-                    &need.params, &need.host));
+    bool offload = plan->offload == PLAN_OFFLOAD_OPTIMIZER;
+    TRY(params_need(layout, plan->zero_stage, offload, groups, beside, dev, &need.params, &need.host));
+    if (saves)
+        checkpoint_need(layout, plan->zero_stage, offload, groups, &need.saving, &need.saving_host);
     TRY(comm_agree(groups->world, decoder_need(layout, plan, problem, groups, dev, &need.decoder),
                    "count activations"));
     *out = need;
@@ -23,7 +26,7 @@ enum status fit_need(const struct layout *layout, const struct plan *plan, const
 int64_t fit_bytes(const struct fit_need *need)
 {
     const struct decoder_need *d = &need->decoder;
-    return need->params + d->between + d->kept + d->mlp + d->logits + d->rest;
+    return need->params + need->saving + d->between + d->kept + d->mlp + d->logits + d->rest;
 }
 
 /* Where the device's memory and the host's are one. */
@@ -32,7 +35,8 @@ static struct fit_need as_one(const struct fit_need *need)
     struct fit_need one = *need;
     one.params += need->host;
     one.decoder.between += need->decoder.host;
-    one.host = one.decoder.host = 0;
+    one.saving += need->saving_host;
+    one.host = one.decoder.host = one.saving_host = 0;
     return one;
 }
 
@@ -75,6 +79,7 @@ static enum status refuse_activations(const struct fit_need *need, const struct 
         {"buffers that layers keep for backward", d->kept, kept ? "--checkpointing full, " : ""},
         {"rows between layers", d->between, moves ? "--checkpointing offload, " : ""},
         {"buffers of a layer", d->mlp, plan->mlp == PLAN_MLP_PLAIN ? "--mlp tiled, " : ""},
+        {"units of a checkpoint", need->saving, ""},
         {"logits", d->logits, plan->loss == PLAN_LOSS_PLAIN ? "--loss tiled, " : ""},
     };
     const struct part *most = parts;
@@ -117,14 +122,14 @@ static enum status judge(const struct fit_need *need, const struct plan *plan, s
         return bytes <= free_bytes ? STATUS_OK : refuse(need, plan, true, ranks, free_bytes);
     if (fit_bytes(need) > free_bytes)
         return refuse(need, plan, false, 1, free_bytes);
-    return mem_enough((size_t)bytes, "what the ranks of this host offload");
+    return mem_enough((size_t)bytes, "what the ranks of this host offload and save");
 }
 
 enum status fit_check(const struct fit_need *given, const struct plan *plan, struct comm *world, struct dev *dev)
 {
     bool cpu = dev_kind_of(dev) == DEV_CPU;
     struct fit_need need = cpu ? as_one(given) : *given;
-    int64_t bytes = cpu ? fit_bytes(&need) : need.host + need.decoder.host; /* of the host */
+    int64_t bytes = cpu ? fit_bytes(&need) : need.host + need.decoder.host + need.saving_host; /* of the host */
     int ranks = 1;
     if (world == NULL)
         return judge(&need, plan, dev, ranks, bytes);

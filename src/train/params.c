@@ -138,6 +138,12 @@ static enum status alloc_all(struct params *params)
     return scratch_alloc(params);
 }
 
+int64_t params_per(const struct layout *layout, int unit, int ranks)
+{
+    int64_t step = (int64_t)ranks * LAYOUT_ALIGN;
+    return (layout->unit[unit].elems + step - 1) / step * LAYOUT_ALIGN;
+}
+
 static enum status units_make(struct params *params)
 {
     TRY(mem_alloc((size_t)params->layout->units * sizeof *params->unit, "units of parameters", (void **)&params->unit));
@@ -145,11 +151,10 @@ static enum status units_make(struct params *params)
         struct unit *unit = &params->unit[u];
         struct comm *group = params_is_layer(params, u) ? params->groups->layers : params->groups->shard;
         int parts = params->stage > 0 ? comm_size(group) : 1;
-        int64_t elems = params->layout->unit[u].elems, step = (int64_t)parts * LAYOUT_ALIGN;
         unit->group = params->stage > 0 ? group : NULL;
         unit->part = params->stage > 0 ? comm_rank(group) : 0;
-        unit->padded = (elems + step - 1) / step * step;
-        unit->per = unit->padded / parts;
+        unit->per = params_per(params->layout, u, parts);
+        unit->padded = unit->per * parts;
     }
     return STATUS_OK;
 }

@@ -65,6 +65,8 @@ enum status params_finite(struct params *params, int unit, struct dev_queue *que
 /* Only sums and their norm, for verification: afterwards params_shard has this rank's part. */
 enum status params_finish_grads(struct params *params, struct dev_queue *queue, double *norm);
 
+/* Elements that each of `ranks` has of a unit, padding included. */
+int64_t params_per(const struct layout *layout, int unit, int ranks);
 /* Of each unit this rank holds elements [first, first + n), the rest belongs to others of the group. Padding included. */
 struct params_shard {
     int64_t first, n;

@@ -131,7 +131,8 @@ static enum status fits(const struct trainer *t)
     for (int i = 0; i < o->n_seqs; i++)
         longest.seq = o->seqs[i] > longest.seq ? o->seqs[i] : longest.seq;
     trainer_problem(o, &longest, comm_size(t->world), &problem);
-    TRY(fit_need(&t->layout, &o->plan, &problem, &t->groups, overlaps(t->world, t->dev), t->dev, &need));
+    TRY(fit_need(&t->layout, &o->plan, &problem, &t->groups, overlaps(t->world, t->dev), o->save[0] != '\0', t->dev,
+                 &need));
     return fit_check(&need, &o->plan, t->world, t->dev);
 }
 

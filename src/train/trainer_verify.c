@@ -243,7 +243,7 @@ static enum status whole_fits(const struct trainer *t, enum dtype dtype, const s
     struct fit_need need;
     trainer_problem(&t->options, &rows, 1, &problem);
     problem.dtype = dtype;
-    TRY(fit_need(layout, plan, &problem, groups, false, t->dev, &need));
+    TRY(fit_need(layout, plan, &problem, groups, false, false, t->dev, &need));
     return WHERE(fit_check(&need, plan, NULL, t->dev), "the run on rank 0 alone");
 }
 

@@ -14,10 +14,13 @@
 
 struct whole;
 
-/* Memory of the largest unit; all is borrowed. Not collective. */
+/* Pieces of at most 16 MiB on the device, and where it keeps the largest unit on the host; all is borrowed. Not collective. */
 enum status whole_create(const struct layout *layout, struct params *params, const struct groups *groups,
                          struct dev *dev, bool keeps, struct whole **out);
 void whole_destroy(struct whole *whole);
+/* What it takes, of parameters that are shared out or offloaded as said. */
+void whole_need(const struct layout *layout, bool sharded, bool offloaded, const struct groups *groups, bool keeps,
+                int64_t *out_bytes, int64_t *out_host_bytes);
 /* part: this rank's shard of the unit, as params_shard has it. Collective over a shard group. */
 enum status whole_gather(struct whole *whole, int unit, const float *part, struct dev_queue *queue);
 /* Elements [first, first + count) of a whole tensor of the unit that was gathered last. */

@@ -72,7 +72,7 @@ static int counted(struct side *side, const struct trainer_options *o, double *o
     problem.dtype = o->dtype;
     RANK_TRY(layout_create_cut(&o->model, o->dtype, ways, comm_rank(side->comm) % ways, &layout));
     RANK_TRY(groups_create(side->comm, &o->plan, side->dev, &groups));
-    RANK_TRY(fit_need(&layout, &o->plan, &problem, &groups, false, side->dev, &need));
+    RANK_TRY(fit_need(&layout, &o->plan, &problem, &groups, false, false, side->dev, &need));
     *out = (double)fit_bytes(&need);
     groups_destroy(&groups);
     layout_free(&layout);
@@ -224,6 +224,10 @@ static int rank_fit(const struct launch *launch, void *arg)
     RANK_CHECK(strstr(status_last()->hint, "--zero 3") == NULL);
     need.params = 1 << 20;
     RANK_TRY(fit_check(&need, &o.plan, side.comm, side.dev));
+    need.saving_host = free_bytes; /* of rank 0's */
+    RANK_CHECK(fit_check(&need, &o.plan, side.comm, side.dev) == STATUS_NOMEM);
+    RANK_CHECK(strstr(status_last()->what, "units of a checkpoint need") != NULL);
+    need.saving_host = 0;
     need.decoder.logits = free_bytes;
     need.decoder.mlp = free_bytes / 2;
     RANK_CHECK(fit_check(&need, &o.plan, side.comm, side.dev) == STATUS_NOMEM);

@@ -1,0 +1,204 @@
+/* tests/train/test_checkpoint.c -- what saving takes: units whole again from pieces, and the memory for it. Linked with --wrap=dev_alloc. */
+#include "base/check.h"
+
+#include "comm/ranks.h"
+#include "train/checkpoint.h"
+#include "train/whole.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char toy[] =
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+    "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":512,\"tie_word_embeddings\":true}";
+/* The embedding and the layer, 4.6 M elements each, are more than is gathered at a time. */
+static const char large[] =
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":320,\"num_attention_heads\":4,"
+    "\"num_key_value_heads\":2,\"intermediate_size\":4500,\"vocab_size\":14400,\"tie_word_embeddings\":true}";
+
+static struct {
+    int64_t bytes; /* of the device, asked for while `counts` */
+    bool counts;
+} taken;
+
+enum status __real_dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out);
+enum status __wrap_dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out);
+
+enum status __wrap_dev_alloc(struct dev *dev, size_t bytes, const char *what, void **out)
+{
+    taken.bytes += taken.counts ? (int64_t)bytes : 0;
+    return __real_dev_alloc(dev, bytes, what, out);
+}
+
+static const struct way {
+    int sp, shard, replicate, tp, zero;
+    bool cut; /* by split_gather */
+} ways[] = {{1, 4, 1, 1, 3, false}, {2, 2, 1, 1, 1, true},  {1, 2, 2, 1, 2, false}, {1, 2, 1, 2, 3, false},
+            {4, 1, 1, 1, 0, false}, {2, 1, 1, 2, 0, false}, {1, 1, 4, 1, 3, false}};
+
+/* One split of a model's parameters, drawn. */
+struct split {
+    struct model model;
+    struct plan plan;
+    struct layout layout;
+    struct groups groups;
+    struct params *params;
+};
+
+static enum status split_open(struct side *side, struct comm *world, const char *config, const struct way *way,
+                              bool offload, struct split *s)
+{
+    memset(s, 0, sizeof *s);
+    TRY(model_parse(config, strlen(config), "test", &s->model));
+    plan_default(&s->plan);
+    s->plan.method = way->cut ? PLAN_METHOD_SPLIT_GATHER : PLAN_METHOD_ULYSSES;
+    s->plan.sp = way->sp;
+    s->plan.dp_shard = way->shard;
+    s->plan.dp_replicate = way->replicate;
+    s->plan.tp = way->tp;
+    s->plan.zero_stage = way->zero;
+    int cut = plan_ways(&s->plan);
+    TRY(layout_create_cut(&s->model, DTYPE_BF16, cut, comm_rank(world) % cut, &s->layout));
+    TRY(groups_create(world, &s->plan, side->dev, &s->groups));
+    TRY(params_create(&s->layout, way->zero, offload, &s->groups, false, side->dev, &s->params));
+    return params_init(s->params, 5, side->queue);
+}
+
+static void split_close(struct split *s)
+{
+    params_destroy(s->params);
+    groups_destroy(&s->groups);
+    layout_free(&s->layout);
+}
+
+/* ---- units whole again ---- */
+
+static enum status same_units(struct side *side, const struct split *s, struct whole *whole, const struct split *alone,
+                              struct whole *right, bool *same)
+{
+    static float got[1 << 16], want[1 << 16];
+    enum { N = sizeof got / sizeof *got };
+    for (int u = 0; u < s->layout.units; u++) {
+        const struct layout_unit *unit = &s->layout.unit[u];
+        TRY(whole_gather(whole, u, params_shard(s->params, u).master, side->queue));
+        if (right == NULL)
+            continue;
+        TRY(whole_gather(right, u, params_shard(alone->params, u).master, side->queue));
+        for (int t = unit->first; t < unit->first + unit->n; t++) {
+            const struct layout_tensor *tensor = &s->layout.tensor[t];
+            int64_t all = tensor->whole_rows * tensor->whole_cols;
+            for (int64_t at = 0; at < all; at += N) {
+                int64_t n = all - at < N ? all - at : N;
+                whole_read(whole, tensor, at, n, got);
+                whole_read(right, &alone->layout.tensor[t], at, n, want);
+                *same = *same && memcmp(got, want, (size_t)n * sizeof *got) == 0;
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Every rank of a job of several shard groups, as in a comparison; rank 0 keeps. */
+static int rank_whole(const struct launch *launch, void *arg)
+{
+    static const struct way one = {1, 1, 1, 1, 0, false};
+    struct side side;
+    struct comm *self = NULL;
+    struct split alone;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(comm_split(side.comm, launch->rank, 0, &self));
+    if (launch->rank == 0)
+        RANK_TRY(split_open(&side, self, large, &one, false, &alone));
+    for (int w = 0; w < CHECK_COUNT(ways); w++) {
+        struct split s;
+        struct whole *whole = NULL, *right = NULL;
+        bool same = true, offload = w % 2 == 0;
+        int64_t bytes, host_bytes;
+        RANK_TRY(split_open(&side, side.comm, large, &ways[w], offload, &s));
+        taken.bytes = 0;
+        taken.counts = true;
+        RANK_TRY(whole_create(&s.layout, s.params, &s.groups, side.dev, launch->rank == 0, &whole));
+        taken.counts = false;
+        whole_need(&s.layout, ways[w].zero > 0, offload, &s.groups, launch->rank == 0, &bytes, &host_bytes);
+        RANK_CHECK(bytes == taken.bytes && bytes <= 3 * (16 << 20) && (host_bytes > 0) == (launch->rank == 0));
+        RANK_CHECK(bytes > 0 || s.layout.ways == 1);
+        if (launch->rank == 0)
+            RANK_TRY(whole_create(&alone.layout, alone.params, &alone.groups, side.dev, true, &right));
+        RANK_TRY(same_units(&side, &s, whole, &alone, right, &same));
+        if (!same)
+            fprintf(stderr, "way %d: a unit is not what it was drawn as\n", w);
+        RANK_CHECK(same);
+        whole_destroy(right);
+        whole_destroy(whole);
+        split_close(&s);
+    }
+    if (launch->rank == 0)
+        split_close(&alone);
+    comm_close(self);
+    side_close(&side);
+    return 0;
+}
+
+static void units_larger_than_a_piece_are_gathered_whole(void **state)
+{
+    (void)state;
+    ranks_pass(4, rank_whole, NULL);
+}
+
+/* ---- saves ---- */
+
+static void remove_step(const char *dir, int step)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
+    char path[1100];
+    for (int f = 0; f < CHECK_COUNT(files); f++) {
+        snprintf(path, sizeof path, "%s/step-%d/%s", dir, step, files[f]);
+        assert_int_equal(unlink(path), 0);
+    }
+    snprintf(path, sizeof path, "%s/step-%d", dir, step);
+    assert_int_equal(rmdir(path), 0);
+}
+
+/* What is counted before a run is what its saves take, and ranks that have nothing to give take nothing. */
+static int rank_takes(const struct launch *launch, void *arg)
+{
+    struct side side;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int w = 0; w < CHECK_COUNT(ways); w++) {
+        struct split s;
+        int64_t bytes, host_bytes;
+        RANK_TRY(split_open(&side, side.comm, toy, &ways[w], w % 2 == 0, &s));
+        taken.bytes = 0;
+        taken.counts = true;
+        RANK_TRY(checkpoint_save(arg, w, &s.layout, s.params, &s.groups, &s.plan, 5, side.dev, side.queue));
+        taken.counts = false;
+        checkpoint_need(&s.layout, ways[w].zero, w % 2 == 0, &s.groups, &bytes, &host_bytes);
+        RANK_CHECK(bytes == taken.bytes && (host_bytes > 0) == (launch->rank == 0));
+        RANK_CHECK(bytes == 0 || launch->rank < launch->size / ways[w].replicate);
+        split_close(&s);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void a_save_takes_what_is_counted(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/sptune-test-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    ranks_pass(4, rank_takes, dir);
+    for (int w = 0; w < CHECK_COUNT(ways); w++)
+        remove_step(dir, w);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(units_larger_than_a_piece_are_gathered_whole),
+        cmocka_unit_test(a_save_takes_what_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
