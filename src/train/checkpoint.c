@@ -32,14 +32,19 @@ static float *part_of(const struct params_shard *shard, enum kind kind)
 
 /* ---- writing ---- */
 
-/* Units are gathered one at a time, in the order in which the file wants them; every rank of the shard group takes part. */
+/* Units are gathered one at a time, in the order in which the file wants them. Before each all ranks agree to go on: so none waits for longer
+ * than rank 0 writes a unit, or brings a file to its disk, and a failure ends the save for all. */
 struct gathering {
     const struct layout *layout;
     struct params *params;
-    struct whole *whole;
+    struct comm *world;
+    struct whole *whole; /* NULL: this rank has nothing to give */
     struct dev_queue *queue;
-    int next; /* kind * units + unit that is gathered next */
+    int next;  /* kind * units + unit that is gathered next */
+    bool over; /* ranks have agreed to end it */
 };
+
+static const char doing[] = "save a checkpoint";
 
 /* One tensor of the file. */
 struct wanted {
@@ -49,19 +54,23 @@ struct wanted {
     char name[LAYOUT_NAME + 4];
 };
 
-static enum status gather(struct gathering *g, int at)
+/* mine: how it went on this rank since the unit before. */
+static enum status gather(struct gathering *g, enum status mine)
 {
-    int units = g->layout->units, unit = at % units;
-    struct params_shard shard = params_shard(g->params, unit);
-    g->next = at + 1;
-    return whole_gather(g->whole, unit, part_of(&shard, (enum kind)(at / units)), g->queue);
+    int units = g->layout->units, at = g->next++;
+    enum status status = comm_agree(g->world, mine, doing);
+    g->over = status != STATUS_OK;
+    if (g->over || g->whole == NULL)
+        return status;
+    struct params_shard shard = params_shard(g->params, at % units);
+    return whole_gather(g->whole, at % units, part_of(&shard, (enum kind)(at / units)), g->queue);
 }
 
 static enum status fill(void *arg, int64_t first, int64_t count, float *out)
 {
     const struct wanted *w = arg;
     while (w->gathering->next <= w->at)
-        TRY(gather(w->gathering, w->gathering->next));
+        TRY(gather(w->gathering, STATUS_OK));
     whole_read(w->gathering->whole, w->tensor, first, count, out);
     return STATUS_OK;
 }
@@ -232,38 +241,27 @@ enum status checkpoint_save(const char *dir, int64_t step, const struct layout *
                             struct dev_queue *queue)
 {
     bool writes = comm_rank(groups->world) == 0;
-    struct gathering g = {.layout = layout, .params = params, .queue = queue};
+    struct gathering g = {.layout = layout, .params = params, .world = groups->world, .queue = queue};
     char unfinished[PATH_MAX], whole[PATH_MAX];
     text_print(unfinished, sizeof unfinished, "%s/step-%lld" UNFINISHED, dir, (long long)step);
     text_print(whole, sizeof whole, "%s/step-%lld", dir, (long long)step);
     int64_t was = groups_deadline(groups, GROUPS_PATIENCE_US); /* one rank writes, on whatever disk */
     enum status status = joins(groups) ? whole_create(layout, params, groups, dev, writes, &g.whole) : STATUS_OK;
     status = comm_agree(groups->world, status, "make room for a checkpoint");
-    if (status == STATUS_OK) {
-        struct status_message kept = {0};
-        if (writes) {
-            remove_unfinished(dir);
-            status = write_all(unfinished, step, &g, plan, seed);
-        }
-        if (status != STATUS_OK)
-            kept = *status_last();
-        /* Those who write nothing gather the same; so does rank 0 what a failure kept it from. */
-        while (joins(groups) && g.next < 3 * layout->units) {
-            enum status also = gather(&g, g.next);
-            if (also == STATUS_OK)
-                continue;
-            status = status == STATUS_OK ? also : status;
-            break;
-        }
-        if (kept.what[0] != '\0')
-            status_restore(&kept);
+    g.over = status != STATUS_OK;
+    if (status == STATUS_OK && writes) {
+        remove_unfinished(dir);
+        status = write_all(unfinished, step, &g, plan, seed);
     }
+    while (!writes && status == STATUS_OK && g.next < 3 * layout->units)
+        status = gather(&g, status);
     if (writes && status == STATUS_OK)
         status = publish(unfinished, whole);
     if (writes && status != STATUS_OK)
         remove_all(unfinished);
     whole_destroy(g.whole);
-    status = comm_agree(groups->world, status, "save a checkpoint");
+    if (!g.over)
+        status = comm_agree(groups->world, status, doing);
     groups_deadline(groups, was);
     return status;
 }

@@ -1,6 +1,8 @@
-/* tests/train/test_checkpoint.c -- what saving takes: units whole again from pieces, and the memory for it. Linked with --wrap=dev_alloc. */
+/* tests/train/test_checkpoint.c -- what saving takes: units whole again from pieces, the memory for it, and how long ranks wait. Linked with
+ * --wrap of dev_alloc, comm_agree and file_put. */
 #include "base/check.h"
 
+#include "base/file.h"
 #include "comm/ranks.h"
 #include "train/checkpoint.h"
 #include "train/whole.h"
@@ -29,6 +31,32 @@ enum status __wrap_dev_alloc(struct dev *dev, size_t bytes, const char *what, vo
 {
     taken.bytes += taken.counts ? (int64_t)bytes : 0;
     return __real_dev_alloc(dev, bytes, what, out);
+}
+
+/* What was written since ranks last agreed, and the most that ever was; written fails behind `room` bytes. */
+static struct {
+    int64_t since, most, all, room;
+    int agreed;
+} written = {.room = INT64_MAX};
+
+enum status __real_comm_agree(struct comm *comm, enum status mine, const char *doing);
+enum status __wrap_comm_agree(struct comm *comm, enum status mine, const char *doing);
+enum status __real_file_put(struct file_sink *sink, const void *bytes, size_t len);
+enum status __wrap_file_put(struct file_sink *sink, const void *bytes, size_t len);
+
+enum status __wrap_comm_agree(struct comm *comm, enum status mine, const char *doing)
+{
+    written.most = written.since > written.most ? written.since : written.most;
+    written.since = 0;
+    written.agreed++;
+    return __real_comm_agree(comm, mine, doing);
+}
+
+enum status __wrap_file_put(struct file_sink *sink, const void *bytes, size_t len)
+{
+    written.since += (int64_t)len;
+    written.all += (int64_t)len;
+    return written.all > written.room ? FAIL(STATUS_IO, "no room on this disk") : __real_file_put(sink, bytes, len);
 }
 
 static const struct way {
@@ -194,11 +222,59 @@ static void a_save_takes_what_is_counted(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+static int64_t unit_bytes(const struct layout *layout, int unit)
+{
+    int64_t elems = 0;
+    for (int t = layout->unit[unit].first; t < layout->unit[unit].first + layout->unit[unit].n; t++)
+        elems += layout->tensor[t].whole_rows * layout->tensor[t].whole_cols;
+    return elems * (int64_t)sizeof(float);
+}
+
+/* Rank 0 writes, the three copies of its shard wait: never for more than a unit and what is around it. What fails it fails all. */
+static int rank_waits(const struct launch *launch, void *arg)
+{
+    enum { AROUND = 16 << 10 /* a file's header */ };
+    struct side side;
+    struct split s;
+    int64_t unit = 0;
+    int n, agreed[RANKS_MAX] = {0};
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(split_open(&side, side.comm, toy, &(struct way){1, 1, 4, 1, 2, false}, false, &s));
+    for (int u = 0; u < s.layout.units; u++)
+        unit = unit_bytes(&s.layout, u) > unit ? unit_bytes(&s.layout, u) : unit;
+    for (n = 0; n < 3; n++) {
+        memset(&written, 0, sizeof written);
+        written.room = n == 1 ? 5 * unit : INT64_MAX; /* the second save fails within the optimizer's file */
+        enum status status = checkpoint_save(arg, n, &s.layout, s.params, &s.groups, &s.plan, 5, side.dev, side.queue);
+        agreed[n] = written.agreed;
+        RANK_CHECK(status == (n == 1 ? STATUS_IO : STATUS_OK));
+        RANK_CHECK(n != 1 || strstr(status_last()->what, "no room on this disk") != NULL);
+        RANK_CHECK(written.most <= unit + AROUND && (launch->rank > 0 || written.all > 5 * unit));
+    }
+    RANK_CHECK(agreed[0] == agreed[2] && agreed[1] < agreed[0] && agreed[0] >= 3 * s.layout.units);
+    status_clear();
+    split_close(&s);
+    side_close(&side);
+    return 0;
+}
+
+static void no_rank_waits_for_more_than_a_unit(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/sptune-test-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    ranks_pass(4, rank_waits, dir);
+    remove_step(dir, 0);
+    remove_step(dir, 2);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_larger_than_a_piece_are_gathered_whole),
         cmocka_unit_test(a_save_takes_what_is_counted),
+        cmocka_unit_test(no_rank_waits_for_more_than_a_unit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
