@@ -88,8 +88,8 @@ static enum status load_checkpoint(struct trainer *t, const char *dir, int64_t s
     return checkpoint_load(dir, true, &t->layout, t->params, t->queue);
 }
 
-/* Initial weights from elsewhere, or the last checkpoint. */
-static enum status load(struct trainer *t)
+/* The last checkpoint, initial weights from elsewhere, or drawn ones. */
+static enum status weights_make(struct trainer *t)
 {
     const struct trainer_options *o = &t->options;
     char dir[TRAINER_PATH + 64];
@@ -106,13 +106,13 @@ static enum status load(struct trainer *t)
                     "a directory that all hosts share; -1 is none");
     if (o->resume && step < 0)
         log_info("--resume: no checkpoint in %s, this run begins anew", o->save);
-    if (step >= 0)
-        status = load_checkpoint(t, dir, step);
-    else if (status == STATUS_OK && o->from[0] != '\0')
-        status = checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
-    TRY(comm_agree(t->world, status, "read weights"));
     t->first = step > 0 ? step : 0;
-    return step >= 0 || o->from[0] != '\0' ? params_refresh(t->params, t->queue) : STATUS_OK;
+    if (step < 0 && o->from[0] == '\0')
+        return params_init(t->params, o->seed, t->queue);
+    status =
+        step >= 0 ? load_checkpoint(t, dir, step) : checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
+    TRY(comm_agree(t->world, status, "read weights"));
+    return params_refresh(t->params, t->queue);
 }
 
 /* May ZeRO's collectives run beside? On the CPU they would take the CPUs that compute, and UCX has one thread at a time. */
@@ -161,8 +161,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
     TRY_OUT(fits(t));
     TRY_OUT(params_create(&t->layout, options->plan.zero_stage, options->plan.offload == PLAN_OFFLOAD_OPTIMIZER,
                           &t->groups, overlaps(world, dev), dev, &t->params));
-    TRY_OUT(params_init(t->params, options->seed, t->queue));
-    TRY_OUT(load(t));
+    TRY_OUT(weights_make(t));
     TRY_OUT(decoder_create(&t->layout, t->params, &options->plan, &t->groups, dev, &t->decoder));
     if (options->timed)
         decoder_time(t->decoder);

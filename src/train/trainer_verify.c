@@ -257,8 +257,9 @@ static enum status whole_run(struct trainer *t, double valid, enum dtype dtype, 
     TRY(layout_create(&t->options.model, dtype, &alone->layout));
     TRY(whole_fits(t, dtype, &plan, groups, &alone->layout));
     TRY(params_create(&alone->layout, 0, false, groups, false, t->dev, &alone->params));
-    TRY(params_init(alone->params, t->options.seed, t->queue));
-    if (t->options.from[0] != '\0') {
+    if (t->options.from[0] == '\0') {
+        TRY(params_init(alone->params, t->options.seed, t->queue));
+    } else {
         TRY(checkpoint_load(t->options.from, false, &alone->layout, alone->params, t->queue));
         TRY(params_refresh(alone->params, t->queue));
     }

@@ -1,15 +1,11 @@
-/* tests/train/test_checkpoint.c -- what saving takes: units whole again from pieces, the memory for it, and how long ranks wait. Linked with
- * --wrap of dev_alloc, comm_agree and file_put. */
-#include "base/check.h"
+/* tests/train/test_checkpoint.c -- what saving takes: units whole again from pieces, the memory for it, and how long ranks wait; what reading one
+ * leaves out. Linked with --wrap of dev_alloc, comm_agree, file_put and params_init. */
+#include "train/trainer_test.h"
 
-#include "base/file.h"
 #include "comm/ranks.h"
 #include "train/checkpoint.h"
+#include "train/trainer.h"
 #include "train/whole.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static const char toy[] =
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
@@ -57,6 +53,17 @@ enum status __wrap_file_put(struct file_sink *sink, const void *bytes, size_t le
     written.since += (int64_t)len;
     written.all += (int64_t)len;
     return written.all > written.room ? FAIL(STATUS_IO, "no room on this disk") : __real_file_put(sink, bytes, len);
+}
+
+static int drawn; /* times that weights were */
+
+enum status __real_params_init(struct params *params, uint64_t seed, struct dev_queue *queue);
+enum status __wrap_params_init(struct params *params, uint64_t seed, struct dev_queue *queue);
+
+enum status __wrap_params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
+{
+    drawn++;
+    return __real_params_init(params, seed, queue);
 }
 
 static const struct way {
@@ -177,18 +184,6 @@ static void units_larger_than_a_piece_are_gathered_whole(void **state)
 
 /* ---- saves ---- */
 
-static void remove_step(const char *dir, int step)
-{
-    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "config.json", "train.json"};
-    char path[1100];
-    for (int f = 0; f < CHECK_COUNT(files); f++) {
-        snprintf(path, sizeof path, "%s/step-%d/%s", dir, step, files[f]);
-        assert_int_equal(unlink(path), 0);
-    }
-    snprintf(path, sizeof path, "%s/step-%d", dir, step);
-    assert_int_equal(rmdir(path), 0);
-}
-
 /* What is counted before a run is what its saves take, and ranks that have nothing to give take nothing. */
 static int rank_takes(const struct launch *launch, void *arg)
 {
@@ -218,7 +213,7 @@ static void a_save_takes_what_is_counted(void **state)
     assert_non_null(mkdtemp(dir));
     ranks_pass(4, rank_takes, dir);
     for (int w = 0; w < CHECK_COUNT(ways); w++)
-        remove_step(dir, w);
+        checkpoint_remove(dir, w);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -264,8 +259,67 @@ static void no_rank_waits_for_more_than_a_unit(void **state)
     char dir[] = "/tmp/sptune-test-XXXXXX";
     assert_non_null(mkdtemp(dir));
     ranks_pass(4, rank_waits, dir);
-    remove_step(dir, 0);
-    remove_step(dir, 2);
+    checkpoint_remove(dir, 0);
+    checkpoint_remove(dir, 2);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* ---- what is read ---- */
+
+static int opened(struct side *side, const struct trainer_options *o, bool verify, int *out)
+{
+    struct trainer *trainer = NULL;
+    struct trainer_verdict verdict;
+    drawn = 0;
+    RANK_TRY(trainer_create(o, side->comm, side->dev, &trainer));
+    if (verify)
+        RANK_TRY(trainer_verify(trainer, &verdict));
+    else if (!o->resume)
+        RANK_TRY(trainer_save(trainer, 3));
+    RANK_CHECK(!verify || (verdict.worst <= verdict.allowed && verdict.loss > 1));
+    trainer_destroy(trainer);
+    *out = drawn;
+    return 0;
+}
+
+static int rank_draws(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer_options o;
+    int fresh = 0, resumed = 0, from = 0;
+    RANK_TRY(side_open(&side, launch, NULL));
+    memset(&o, 0, sizeof o);
+    RANK_TRY(model_parse(toy, strlen(toy), "test", &o.model));
+    plan_default(&o.plan);
+    o.plan.dp_shard = launch->size;
+    o.plan.zero_stage = 2;
+    o.dtype = DTYPE_FP32;
+    snprintf(o.data, sizeof o.data, "%s", text_path);
+    snprintf(o.save, sizeof o.save, "%s", (const char *)arg);
+    o.n_seqs = 1;
+    o.seqs[0] = 32;
+    o.epochs = 1;
+    o.lr = 1e-3;
+    o.seed = 3;
+    int failed = opened(&side, &o, false, &fresh);
+    o.resume = true;
+    failed = failed ? failed : opened(&side, &o, false, &resumed);
+    o.resume = false;
+    o.save[0] = '\0';
+    snprintf(o.from, sizeof o.from, "%s/step-3", (const char *)arg);
+    failed = failed ? failed : opened(&side, &o, true, &from); /* under the plan, and whole on rank 0 */
+    RANK_CHECK(failed || (fresh == 1 && resumed == 0 && from == 0));
+    side_close(&side);
+    return failed;
+}
+
+static void weights_that_are_read_are_not_drawn(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/sptune-test-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    ranks_pass(2, rank_draws, dir);
+    checkpoint_remove(dir, 3);
     assert_int_equal(rmdir(dir), 0);
 }
 
@@ -275,6 +329,7 @@ int main(void)
         cmocka_unit_test(units_larger_than_a_piece_are_gathered_whole),
         cmocka_unit_test(a_save_takes_what_is_counted),
         cmocka_unit_test(no_rank_waits_for_more_than_a_unit),
+        cmocka_unit_test(weights_that_are_read_are_not_drawn),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, text_make, text_remove);
 }
