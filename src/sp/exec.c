@@ -5,20 +5,29 @@
 
 #include <stdlib.h>
 
+/* What was given, checked; from here on a rank's heads are all there are. */
+static enum status accept(struct exec *exec)
+{
+    TRY(problem_check(&exec->given));
+    struct verdict verdict = plan_check(&exec->given, &exec->given_plan, dev_kind_of(exec->dev));
+    if (!verdict_ok(&verdict)) {
+        char text[PLAN_TEXT];
+        return WHERE(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "%.200s", plan_text(&exec->given_plan, text));
+    }
+    exec->problem = exec->given;
+    exec->plan = exec->given_plan;
+    return plan_cut(&exec->problem, &exec->plan);
+}
+
 /* What can fail on this rank alone. */
 static enum status prepare(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
-    TRY(problem_check(problem));
-    struct verdict verdict = plan_check(problem, &exec->plan, dev_kind_of(exec->dev));
-    if (!verdict_ok(&verdict)) {
-        char text[PLAN_TEXT];
-        return WHERE(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "%.200s", plan_text(&exec->plan, text));
-    }
-    if (comm_size(exec->group) != exec->plan.sp)
-        return FAIL(STATUS_USAGE, "a plan of sp %d on a group of %d ranks", exec->plan.sp, comm_size(exec->group));
-    TRY(plan_cut(&exec->problem, &exec->plan)); /* from here on a rank's heads are all there are */
-    exec->sp = exec->plan.sp;                   /* split_gather: 1 after plan_cut, whatever the group */
+    TRY(accept(exec));
+    if (comm_size(exec->group) != exec->given_plan.sp)
+        return FAIL(STATUS_USAGE, "a plan of sp %d on a group of %d ranks", exec->given_plan.sp,
+                    comm_size(exec->group));
+    exec->sp = exec->plan.sp; /* split_gather: 1 after plan_cut, whatever the group */
     exec->rank = comm_rank(exec->group) % exec->sp;
     exec->dim = problem->head_dim;
     exec->dim_v = problem_dim_v(problem);
@@ -36,8 +45,8 @@ enum status exec_create(const struct problem *problem, const struct plan *plan, 
     struct exec *exec = NULL;
     enum status status = mem_alloc(sizeof *exec, "an attention layer", (void **)&exec);
     if (status == STATUS_OK) {
-        exec->problem = *problem;
-        exec->plan = *plan;
+        exec->given = *problem;
+        exec->given_plan = *plan;
         exec->group = group;
         exec->dev = dev;
         exec->room.dev = dev;
@@ -50,6 +59,16 @@ enum status exec_create(const struct problem *problem, const struct plan *plan, 
 out:
     exec_destroy(exec);
     return status;
+}
+
+enum status exec_documents(struct exec *exec, const struct problem *problem)
+{
+    if (!problem_alike(problem, &exec->given))
+        return FAIL(STATUS_USAGE, "a layer that was prepared for another problem, not for other documents of this one");
+    exec->given = *problem;
+    exec->has_forward = false;
+    TRY(accept(exec));
+    return exec_layer_documents(exec);
 }
 
 void exec_destroy(struct exec *exec)
@@ -69,7 +88,8 @@ const struct exec_tensors *exec_tensors(const struct exec *exec)
 
 int64_t exec_bytes(const struct exec *exec)
 {
-    return exec->room.bytes + exec->exchange_bytes + (exec->ring != NULL ? ring_bytes(exec->ring) : 0);
+    return exec->room.bytes + exec->workspace_bytes + exec->exchange_bytes +
+           (exec->ring != NULL ? ring_bytes(exec->ring) : 0);
 }
 
 static enum status run(struct exec *exec, bool backward, unsigned parts, struct dev_queue *queue)

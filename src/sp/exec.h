@@ -43,6 +43,10 @@ struct exec_times {
 /* A plan that plan_check forbids is STATUS_UNSUPPORTED with its reason. When one rank fails all do. */
 enum status exec_create(const struct problem *problem, const struct plan *plan, struct comm *group, struct dev *dev,
                         struct exec **out);
+/* From now on for a problem with other documents in the same rows (problem_alike). Buffers and exchanges stay; the kernel's workspace is that of
+ * the largest problem so far. Nothing may be under way. Not collective: what fails, fails here alone, and the exec is good for nothing but
+ * exec_destroy then. A backward needs another forward. */
+enum status exec_documents(struct exec *exec, const struct problem *problem);
 void exec_destroy(struct exec *exec);
 const struct exec_tensors *exec_tensors(const struct exec *exec);
 enum status exec_forward(struct exec *exec, struct dev_queue *queue); /* on the CPU complete when it returns */

@@ -79,25 +79,42 @@ static enum status head_side_alloc(struct exec *exec)
 static enum status kernel_memory_alloc(struct exec *exec)
 {
     int64_t tokens = exec->problem.batch * exec->tokens;
-    size_t workspace = 0;
     TRY(dev_room_take(&exec->room, tokens * exec->heads * (int64_t)sizeof(float), "softmax statistics", &exec->lse));
     if (exec->shared && has_backward(exec)) {
         int64_t row = tokens * exec->kv_heads * (int64_t)sizeof(float);
         TRY(dev_room_take(&exec->room, row * exec->dim, "dk in fp32", &exec->dk_sum));
         TRY(dev_room_take(&exec->room, row * exec->dim_v, "dv in fp32", &exec->dv_sum));
     }
-    if (exec->places > 1)
-        return STATUS_OK; /* the ring has its own */
-    for (int c = 0; c < exec->plan.chunks; c++) {
-        struct exec_step *step = &exec->steps[c];
-        step->lse = exec->lse + tokens * step->heads.first;
+    for (int c = 0; c < exec->plan.chunks; c++)
+        exec->steps[c].lse = exec->lse + tokens * exec->steps[c].heads.first;
+    return STATUS_OK;
+}
+
+static int64_t workspace_need(const struct exec *exec)
+{
+    size_t most = 0;
+    if (exec->ring != NULL)
+        return ring_workspace_bytes(exec->ring);
+    for (int c = 0; c < exec->plan.chunks; c++)
         for (int backward = 0; backward <= (has_backward(exec) ? 1 : 0); backward++) {
-            size_t bytes = exec->attention->workspace_bytes(&step->shape, backward != 0, dev_threads(exec->dev));
-            workspace = bytes > workspace ? bytes : workspace;
+            size_t bytes =
+                exec->attention->workspace_bytes(&exec->steps[c].shape, backward != 0, dev_threads(exec->dev));
+            most = bytes > most ? bytes : most;
         }
-    }
-    exec->workspace_bytes = (int64_t)workspace;
-    return dev_room_take(&exec->room, exec->workspace_bytes, "attention workspace", &exec->workspace);
+    return (int64_t)most;
+}
+
+static enum status workspace_alloc(struct exec *exec)
+{
+    int64_t bytes = workspace_need(exec);
+    if (exec->workspace != NULL && bytes <= exec->workspace_bytes)
+        return STATUS_OK;
+    dev_free(exec->dev, exec->workspace);
+    exec->workspace = NULL;
+    exec->workspace_bytes = 0;
+    TRY(dev_alloc(exec->dev, (size_t)bytes, "attention workspace", &exec->workspace));
+    exec->workspace_bytes = bytes;
+    return STATUS_OK;
 }
 
 static void shape_fill(const struct exec *exec, const struct exec_chunk *heads, struct attention_shape *shape)
@@ -135,14 +152,29 @@ static enum status steps_create(struct exec *exec)
         struct exec_step *step = &exec->steps[c];
         step->exec = exec;
         exec_chunk(&exec->problem, &exec->plan, exec->head_rank, c, &step->heads);
-        shape_fill(exec, &step->heads, &step->shape);
-        struct verdict verdict = exec->attention->supports(&step->shape);
-        if (!verdict_ok(&verdict))
-            return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", exec->attention->name, verdict.why);
         for (int m = 0; m < EXEC_MARKS; m++)
             TRY(dev_event_create(exec->dev, &step->mark[m]));
     }
     exec_chunk_rest(&exec->steps[0].heads, exec->heads, exec->kv_heads, &exec->rest);
+    return STATUS_OK;
+}
+
+/* Calls of the kernel, by the documents there are. Those of the whole batch for kernels that see all of it; a ring cuts those of one row at every
+ * step. */
+static enum status shapes_make(struct exec *exec)
+{
+    struct problem rows = exec->problem;
+    rows.batch = exec->places > 1 ? 1 : rows.batch;
+    free(exec->cu);
+    exec->cu = NULL;
+    TRY(problem_offsets(&rows, exec->tensors.seq, &exec->cu, &exec->docs));
+    for (int c = 0; c < exec->plan.chunks; c++) {
+        struct exec_step *step = &exec->steps[c];
+        shape_fill(exec, &step->heads, &step->shape);
+        struct verdict verdict = exec->attention->supports(&step->shape);
+        if (!verdict_ok(&verdict))
+            return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", exec->attention->name, verdict.why);
+    }
     return STATUS_OK;
 }
 
@@ -174,14 +206,6 @@ static enum status exchange_open(struct exec *exec)
     return STATUS_OK;
 }
 
-/* Documents of the whole batch for kernels that see all of it; a ring cuts those of one row at every step. */
-static enum status docs_make(struct exec *exec)
-{
-    struct problem rows = exec->problem;
-    rows.batch = exec->places > 1 ? 1 : rows.batch;
-    return problem_offsets(&rows, exec->tensors.seq, &exec->cu, &exec->docs);
-}
-
 enum status exec_layer_prepare(struct exec *exec)
 {
     const struct problem *problem = &exec->problem;
@@ -198,8 +222,8 @@ enum status exec_layer_prepare(struct exec *exec)
     exec->tensors.seq_local = shard_local(problem, &exec->plan);
     exec->tokens = exec->tensors.seq_local * exec->head_ranks;
     shard_of(&exec->plan, exec->tensors.seq, exec->rank, &exec->tensors.shard);
-    TRY(docs_make(exec));
     TRY(steps_create(exec));
+    TRY(shapes_make(exec));
     return queues_create(exec);
 }
 
@@ -231,9 +255,7 @@ static enum status ring_open(struct exec *exec)
                                .backward = has_backward(exec)};
     if (exec->places == 1)
         return STATUS_OK;
-    TRY(ring_create(&shape, exec->ring_group, exec->dev, &exec->ring));
-    exec->workspace_bytes = ring_workspace_bytes(exec->ring);
-    return STATUS_OK;
+    return ring_create(&shape, exec->ring_group, exec->dev, &exec->ring);
 }
 
 /* The exchange and its memory are made by all ranks together: see exchange->alloc. */
@@ -244,7 +266,16 @@ enum status exec_layer_build(struct exec *exec)
     TRY(seq_side_alloc(exec));
     TRY(head_side_alloc(exec));
     TRY(kernel_memory_alloc(exec));
-    return ring_open(exec); /* the last: it fails on one rank alone */
+    TRY(ring_open(exec)); /* the last two: they fail on one rank alone */
+    return workspace_alloc(exec);
+}
+
+enum status exec_layer_documents(struct exec *exec)
+{
+    TRY(shapes_make(exec));
+    if (exec->ring != NULL)
+        TRY(ring_documents(exec->ring, exec->docs, exec->cu));
+    return workspace_alloc(exec);
 }
 
 void exec_layer_destroy(struct exec *exec)
@@ -254,6 +285,7 @@ void exec_layer_destroy(struct exec *exec)
         dev_event_destroy(exec->arrived[i]);
     while (exec->nside > 0)
         exec->exchange->free(exec->exchange_state, exec->side[--exec->nside]);
+    dev_free(exec->dev, exec->workspace);
     dev_room_free(&exec->room);
     if (exec->steps != NULL)
         for (int c = 0; c < exec->plan.chunks; c++)

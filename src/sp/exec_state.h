@@ -44,7 +44,9 @@ struct exec_step {
 };
 
 struct exec {
-    struct problem problem;
+    struct problem given; /* as the caller has it */
+    struct plan given_plan;
+    struct problem problem; /* of the ranks that cut a layer as this one does */
     struct plan plan;
     struct comm *group;
     struct dev *dev;
@@ -66,7 +68,7 @@ struct exec {
     bool shared;                              /* some kv head is read by several chunks: */
     float *dk_sum, *dv_sum;                   /* fp32, as dk and dv */
     float *lse;
-    void *workspace;
+    void *workspace; /* of the kernel, a ring's too */
     int64_t workspace_bytes;
     int64_t *cu; /* documents, NULL when not packed */
     int docs;
@@ -88,6 +90,7 @@ struct exec {
 
 enum status exec_layer_prepare(struct exec *exec); /* what can fail on this rank alone; problem and plan were checked */
 enum status exec_layer_build(struct exec *exec);   /* collective over the group */
+enum status exec_layer_documents(struct exec *exec); /* problem has others; fails on this rank alone */
 void exec_layer_destroy(struct exec *exec);        /* also of what is half-built; not the exec itself */
 
 enum status exec_step_in(struct exec *exec, bool backward, const struct exec_chunk *heads, int chunk, struct dev_queue *queue);

@@ -100,7 +100,8 @@ static enum status ring_run(struct exec *exec, bool backward, struct dev_queue *
                                          .d_o = exec->d_o,
                                          .dq = exec->dq,
                                          .dk = exec->dk,
-                                         .dv = exec->dv};
+                                         .dv = exec->dv,
+                                         .workspace = exec->workspace};
     return backward ? ring_backward(exec->ring, &tensors, queue) : ring_forward(exec->ring, &tensors, queue);
 }
 

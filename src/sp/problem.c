@@ -25,6 +25,14 @@ void problem_from_model(const struct model *model, int64_t seq, int world, struc
     out->world = world;
 }
 
+bool problem_alike(const struct problem *a, const struct problem *b)
+{
+    return a->batch == b->batch && a->seq == b->seq && a->seq_fixed == b->seq_fixed && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->head_dim_v == b->head_dim_v &&
+           a->hidden == b->hidden && a->ffn == b->ffn && a->dtype == b->dtype && a->causal == b->causal &&
+           a->window == b->window && a->direction == b->direction && a->world == b->world;
+}
+
 static enum status positive(const char *name, int64_t value)
 {
     if (value >= 1)

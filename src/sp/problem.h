@@ -45,6 +45,8 @@ int problem_dim_v(const struct problem *problem);
 /* Of ranks that cut a layer's heads `ways` ways, what one of them has of it: its heads and kv heads, of rows of `padded` tokens. Padding is then
  * a part of the sequence, and a document of its own where a mask would see it; STATUS_UNSUPPORTED: that is one too many. */
 enum status problem_cut(struct problem *problem, int ways, int64_t padded);
+/* Do they differ in nothing but documents? */
+bool problem_alike(const struct problem *a, const struct problem *b);
 /* `none`, `fixed:8k`, or a file of lengths (one per line): fills docs and doc_len for this seq. Lengths that sum to less are
  * repeated, those that sum to more are cut at seq; both with a warning. Nothing changes on failure. */
 enum status problem_set_docs(struct problem *problem, const char *docs);

@@ -42,21 +42,19 @@ struct ring {
     float *sum;      /* o or dq */
     float *lse_high; /* statistics of the second half of the queries, [batch][heads][local / 2]; causal backward */
     float *dkv[2], *dkv_in; /* dk, then dv: a step's, and what arrived */
-    void *workspace;
     int64_t workspace_bytes;
     bool ran, ran_backward;
 };
 
 /* ---- life ---- */
 
-static enum status step_make(struct ring *ring, int index)
+/* Its block and its call of the kernel, by the documents of the row. */
+static enum status step_shape(struct ring *ring, struct step *step)
 {
-    struct step *step = &ring->steps[index];
     struct attention_shape *shape = &step->shape;
     const struct attention *attention = ring->shape.attention;
-    step->ring = ring;
-    step->index = index;
-    TRY(ring_block_make(&ring->shape.row, index, &step->block));
+    ring_block_free(&step->block);
+    TRY(ring_block_make(&ring->shape.row, step->index, &step->block));
     *shape = ring->shape.heads;
     shape->batch = 1; /* a call per row: the pieces of two rows are not neighbours */
     shape->seq_q = step->block.q_count;
@@ -75,6 +73,14 @@ static enum status step_make(struct ring *ring, int index)
         int64_t bytes = (int64_t)attention->workspace_bytes(shape, backward != 0, dev_threads(ring->dev));
         ring->workspace_bytes = bytes > ring->workspace_bytes ? bytes : ring->workspace_bytes;
     }
+    return STATUS_OK;
+}
+
+static enum status step_make(struct ring *ring, int index)
+{
+    struct step *step = &ring->steps[index];
+    step->ring = ring;
+    step->index = index;
     for (int m = 0; m < MARKS; m++)
         TRY(dev_event_create(ring->dev, &step->mark[m]));
     return dev_event_create(ring->dev, &step->done);
@@ -99,7 +105,7 @@ static enum status buffers_alloc(struct ring *ring)
             TRY(dev_room_take(&ring->room, kv * fp32, "dk and dv of a step", &ring->dkv[i]));
         TRY(dev_room_take(&ring->room, kv * fp32, "dk and dv of a ring", &ring->dkv_in));
     }
-    return dev_room_take(&ring->room, ring->workspace_bytes, "attention workspace", &ring->workspace);
+    return STATUS_OK;
 }
 
 static enum status prepare(struct ring *ring)
@@ -113,6 +119,7 @@ static enum status prepare(struct ring *ring)
     TRY(mem_alloc((size_t)ranks * sizeof *ring->steps, "steps of a ring", (void **)&ring->steps));
     for (int s = 0; s < ranks; s++)
         TRY(step_make(ring, s));
+    TRY(ring_documents(ring, ring->shape.row.docs, ring->shape.row.cu));
     TRY(dev_event_create(ring->dev, &ring->begins));
     if (dev_can_overlap(ring->dev))
         TRY(dev_queue_create_beside(ring->dev, &ring->beside));
@@ -137,6 +144,16 @@ enum status ring_create(const struct ring_shape *shape, struct comm *comm, struc
         return status;
     }
     *out = ring;
+    return STATUS_OK;
+}
+
+enum status ring_documents(struct ring *ring, int docs, const int64_t *cu)
+{
+    ring->shape.row.docs = docs;
+    ring->shape.row.cu = cu;
+    ring->workspace_bytes = 0;
+    for (int s = 0; s < ring->shape.row.ranks; s++)
+        TRY(step_shape(ring, &ring->steps[s]));
     return STATUS_OK;
 }
 
@@ -257,7 +274,7 @@ static struct attention_args args_of(const struct ring *ring, const struct step 
     return (struct attention_args){.q = (const char *)ring->tensors.q + q,
                                    .k = keys_at(ring, step->index) + k * shape->k_stride * ring->elem_bytes,
                                    .v = values_at(ring, step->index) + k * shape->v_stride * ring->elem_bytes,
-                                   .workspace = ring->workspace};
+                                   .workspace = ring->tensors.workspace};
 }
 
 static enum status step_forward(struct ring *ring, const struct step *step, struct dev_queue *queue)

@@ -25,7 +25,7 @@ struct ring;
 
 struct ring_shape {
     int64_t batch;
-    struct ring_row row;          /* its documents are needed while ring_create runs */
+    struct ring_row row;          /* its documents are needed while ring_create runs: ring_documents */
     struct attention_shape heads; /* heads, groups, widths, dtype, scale and strides; lengths and masks are set per step */
     const struct attention *attention;
     bool backward;
@@ -38,13 +38,16 @@ struct ring_tensors {
     float *lse; /* [batch][heads][local] */
     const void *d_o;
     void *dq, *dk, *dv;
+    void *workspace; /* ring_workspace_bytes */
 };
 
 /* Not collective: what fails, fails here alone. comm is borrowed, of shape->row.ranks ranks, at least 2. */
 enum status ring_create(const struct ring_shape *shape, struct comm *comm, struct dev *dev, struct ring **out);
+/* From now on rows have these documents, cu is borrowed for the call; as ring_create. What fails leaves a ring to be destroyed. */
+enum status ring_documents(struct ring *ring, int docs, const int64_t *cu);
 void ring_destroy(struct ring *ring);
-int64_t ring_bytes(const struct ring *ring);           /* allocated, the kernel's workspace included */
-int64_t ring_workspace_bytes(const struct ring *ring);
+int64_t ring_bytes(const struct ring *ring);           /* allocated */
+int64_t ring_workspace_bytes(const struct ring *ring); /* that the kernel wants of its caller */
 
 /* Collective. */
 enum status ring_forward(struct ring *ring, const struct ring_tensors *tensors, struct dev_queue *queue);

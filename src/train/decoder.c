@@ -223,10 +223,25 @@ static enum status own_alloc(struct decoder *d)
     return STATUS_OK;
 }
 
+/* Packed rows differ in their documents, from micro-step to micro-step: those alone are new then. */
+static enum status documents_set(struct decoder *d, const struct problem *problem)
+{
+    enum status status = STATUS_OK;
+    d->bound = false;
+    for (int s = 0; s < d->sets && status == STATUS_OK; s++)
+        status = exec_documents(d->exec[s], problem);
+    TRY(groups_agree(d->groups, status, "prepare a layer"));
+    d->problem = *problem;
+    d->bound = true;
+    return STATUS_OK;
+}
+
 static enum status bind(struct decoder *d, const struct problem *problem)
 {
     if (d->bound && memcmp(&d->problem, problem, sizeof *problem) == 0)
         return STATUS_OK;
+    if (d->bound && problem_alike(&d->problem, problem))
+        return documents_set(d, problem);
     unbind(d);
     problem_set(d, problem);
     TRY(groups_agree(d->groups, own_alloc(d), "allocate activations"));

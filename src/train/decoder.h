@@ -38,8 +38,8 @@ struct decoder_need {
 enum status decoder_need(const struct layout *layout, const struct plan *plan, const struct problem *problem,
                          const struct groups *groups, struct dev *dev, struct decoder_need *out);
 void decoder_destroy(struct decoder *decoder);
-/* The problem may differ from call to call (length, documents); what depends on it is made again then. *loss: the sum of this rank's
- * token losses. With backward, gradients of scale * loss are added. */
+/* The problem may differ from call to call: with another length what depends on it is made again, with other documents the calls of attention
+ * alone. *loss: the sum of this rank's token losses. With backward, gradients of scale * loss are added. */
 enum status decoder_run(struct decoder *decoder, const struct problem *problem, const struct decoder_batch *batch,
                         float scale, bool backward, struct dev_queue *queue, double *loss);
 /* After a run without backward: the logits of one of this rank's rows, [vocab] in host memory; row < 0: another rank's, nothing is

@@ -199,6 +199,113 @@ static void what_cannot_be_prepared_is_refused_by_all(void **state)
     ranks_pass(2, rank_refusals, NULL);
 }
 
+/* ---- other documents in the same rows ---- */
+
+enum { PACKED = 29, OUTS = 4 };
+static const struct scene packed[] = {
+    {1, PACKED, 8, 4, 8, 0, DTYPE_FP32, true, 0, 4, {7, 7, 8, 7}},
+    {1, PACKED, 8, 4, 8, 0, DTYPE_FP32, true, 0, 1, {PACKED}},
+    {1, PACKED, 8, 4, 8, 0, DTYPE_FP32, true, 0, 3, {1, 0, 28}},
+    {1, PACKED, 8, 4, 8, 0, DTYPE_FP32, true, 0, 0, {0}},
+    {1, PACKED, 8, 4, 8, 0, DTYPE_FP32, true, 0, 2, {PACKED - 1, 1}},
+    {1, PACKED, 8, 4, 8, 0, DTYPE_FP32, true, 0, 4, {2, 9, 9, 9}},
+};
+
+/* Forward and backward; out: o, dq, dk, dv, one behind the other, of `bytes` together. */
+static enum status pass_both(struct exec *exec, int rank, struct dev_queue *queue, char *out, size_t bytes[OUTS])
+{
+    const struct exec_tensors *t = exec_tensors(exec);
+    float *const in[] = {t->q, t->k, t->v, t->d_o};
+    const size_t in_bytes[] = {t->q_bytes, t->k_bytes, t->v_bytes, t->o_bytes};
+    const void *const got[OUTS] = {t->o, t->dq, t->dk, t->dv};
+    const size_t sizes[OUTS] = {t->o_bytes, t->q_bytes, t->k_bytes, t->v_bytes};
+    for (int i = 0; i < CHECK_COUNT(in); i++)
+        for (size_t at = 0; at < in_bytes[i] / sizeof(float); at++)
+            in[i][at] = (float)(rng_hash((uint64_t)(rank * 4 + i), at) >> 40) * 0x1p-23f - 1;
+    TRY(exec_forward(exec, queue));
+    TRY(exec_backward(exec, queue));
+    for (int i = 0; i < OUTS; out += sizes[i++]) {
+        memcpy(out, got[i], sizes[i]);
+        bytes[i] = sizes[i];
+    }
+    return STATUS_OK;
+}
+
+/* An exec that saw all documents before against one that is new. */
+static int documents_in_turn(const struct plan *plan, struct comm *group, const struct side *side)
+{
+    enum { ROOM = 1 << 16 };
+    static char kept_out[ROOM], fresh_out[ROOM];
+    struct problem problem = problem_of(&packed[0], comm_size(side->comm));
+    struct exec *kept = NULL;
+    int64_t most = 0;
+    RANK_TRY(exec_create(&problem, plan, group, side->dev, &kept));
+    const void *q = exec_tensors(kept)->q;
+    for (int d = 0; d < CHECK_COUNT(packed); d++) {
+        struct exec *fresh = NULL;
+        size_t bytes[OUTS], all = 0;
+        problem = problem_of(&packed[d], comm_size(side->comm));
+        RANK_TRY(exec_documents(kept, &problem));
+        RANK_CHECK(exec_backward(kept, side->queue) == STATUS_USAGE); /* its statistics are of other documents */
+        RANK_TRY(pass_both(kept, comm_rank(group), side->queue, kept_out, bytes));
+        RANK_TRY(exec_create(&problem, plan, group, side->dev, &fresh));
+        RANK_TRY(pass_both(fresh, comm_rank(group), side->queue, fresh_out, bytes));
+        for (int i = 0; i < OUTS; i++)
+            all += bytes[i];
+        RANK_CHECK(all > 1000 && all <= ROOM && memcmp(kept_out, fresh_out, all) == 0);
+        most = fresh->workspace_bytes > most ? fresh->workspace_bytes : most;
+        RANK_CHECK(exec_tensors(kept)->q == q && kept->workspace_bytes == most);
+        RANK_CHECK(exec_bytes(kept) - most == exec_bytes(fresh) - fresh->workspace_bytes);
+        exec_destroy(fresh);
+    }
+    problem.seq++;
+    RANK_CHECK(exec_documents(kept, &problem) == STATUS_USAGE);
+    status_clear();
+    exec_destroy(kept);
+    return 0;
+}
+
+static int rank_documents(const struct launch *launch, void *arg)
+{
+    static const struct {
+        enum plan_method method;
+        int ring, tp, chunks;
+    } ways[] = {{PLAN_METHOD_ULYSSES, 1, 1, 1},      {PLAN_METHOD_ULYSSES, 1, 1, 2},
+                {PLAN_METHOD_RING, 1, 1, 1},         {PLAN_METHOD_ULYSSES_RING, 2, 1, 1},
+                {PLAN_METHOD_SPLIT_GATHER, 1, 1, 1}, {PLAN_METHOD_ULYSSES, 1, 2, 1},
+                {PLAN_METHOD_RING, 1, 2, 1}};
+    struct side side;
+    int failed = 0;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    for (int w = 0; w < 2 * CHECK_COUNT(ways) && !failed; w++) { /* with exchanges or passes in turn, or beside */
+        int way = w / 2, sp = launch->size / ways[way].tp;
+        struct plan plan = small_plan(sp, launch->size);
+        struct comm *group = NULL;
+        RANK_TRY(dev_threads_set(side.dev, 1 + w % 2));
+        plan.method = ways[way].method;
+        plan.ring = ways[way].ring;
+        plan.tp = ways[way].tp;
+        plan.dp_shard = 1;
+        plan.chunks = ways[way].chunks;
+        if (plan_method_exchange(plan.method) != NULL)
+            strcpy(plan.exchange, plan_method_exchange(plan.method));
+        RANK_TRY(comm_split(side.comm, launch->rank % plan.tp, launch->rank, &group));
+        failed = documents_in_turn(&plan, group, &side);
+        if (failed)
+            fprintf(stderr, "way %d, %d threads\n", way, 1 + w % 2);
+        comm_close(group);
+    }
+    side_close(&side);
+    return failed;
+}
+
+static void other_documents_give_the_bits_of_a_fresh_layer(void **state)
+{
+    (void)state;
+    ranks_pass(4, rank_documents, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +314,7 @@ int main(void)
         cmocka_unit_test(parts_run_alone),
         cmocka_unit_test(what_cannot_be_prepared_is_refused_by_all),
         cmocka_unit_test(the_rank_named_is_the_one_with_that_status),
+        cmocka_unit_test(other_documents_give_the_bits_of_a_fresh_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

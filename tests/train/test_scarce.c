@@ -1,4 +1,5 @@
-/* train/test_scarce.c -- one rank has no memory for a training run: all ranks are told, and none keeps what it had for it. */
+/* train/test_scarce.c -- one rank has no memory for a training run: all ranks are told, and none keeps what it had for it. What is taken once in
+ * a run. */
 #include "comm/ranks.h"
 #include "comm/scarce.h"
 #include "train/trainer.h"
@@ -59,10 +60,44 @@ static void test_runs(void **state)
     ranks_pass(2, runs, NULL);
 }
 
+/* Micro-steps of packed rows, each with other documents, have the attention layer of the first. */
+static int packed(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer_options o;
+    struct trainer *trainer = NULL;
+    struct trainer_report report;
+    bool asked;
+    (void)arg;
+    RANK_TRY(options_make(&o));
+    o.plan.accumulate = 3;
+    o.plan.checkpointing = PLAN_CHECKPOINTING_FULL;
+    o.seqs[0] = 128;
+    o.separator = (struct data_separator){.n = 1, .token = {'\n'}};
+    o.lr = 1e-3;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
+    scarce_begin("an attention layer", 2);
+    RANK_TRY(trainer_step(trainer, 0, &report));
+    RANK_TRY(trainer_step(trainer, 1, &report));
+    (void)scarce_end(&asked);
+    RANK_CHECK(!asked && scarce.asked == 1 && report.loss > 1);
+    trainer_destroy(trainer);
+    side_close(&side);
+    return 0;
+}
+
+static void packed_rows_share_a_layer(void **state)
+{
+    (void)state;
+    ranks_pass(2, packed, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(packed_rows_share_a_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
