@@ -307,9 +307,23 @@ static enum status layer_weights(struct decoder *d, int layer, int next, struct 
                                  struct dev_queue *queue)
 {
     const void *base;
+    int64_t offset[BLOCK_TENSORS];
     TRY(params_weights(d->params, 1 + layer, queue, &base));
     TRY(params_prefetch(d->params, 1 + next, queue));
-    layout_layer(d->layout, layer, base, d->elem_bytes, out->of);
+    layout_layer(d->layout, layer, offset);
+    for (int t = 0; t < BLOCK_TENSORS; t++)
+        out->of[t] = offset[t] < 0 ? NULL : (const char *)base + offset[t] * d->elem_bytes;
+    return STATUS_OK;
+}
+
+static enum status layer_grads(struct decoder *d, int layer, struct block_grads *out, struct dev_queue *queue)
+{
+    float *base;
+    int64_t offset[BLOCK_TENSORS];
+    TRY(params_grads(d->params, 1 + layer, queue, &base));
+    layout_layer(d->layout, layer, offset);
+    for (int t = 0; t < BLOCK_TENSORS; t++)
+        out->of[t] = offset[t] < 0 ? NULL : base + offset[t];
     return STATUS_OK;
 }
 
@@ -352,13 +366,11 @@ static enum status layer_backward(struct decoder *d, int layer, struct dev_queue
     struct block_grads grads;
     struct block_rope rope = {d->all_positions, d->inv_freq};
     const void *x;
-    float *base;
     TRY(stash_backward(d->stash, layer, queue, &x));
     if (d->sets == 1)
         TRY(layer_run(d, layer, layer - 1, x, NULL, queue)); /* its output is known; what it keeps is what is wanted */
     TRY(layer_weights(d, layer, layer - 1, &weights, queue));
-    TRY(params_grads(d->params, 1 + layer, queue, &base));
-    layout_layer(d->layout, layer, base, sizeof(float), (const void **)grads.of);
+    TRY(layer_grads(d, layer, &grads, queue));
     TRY(block_backward(d->block, &weights, &grads, &rope, d->exec[set_of(d, layer)], d->kept[set_of(d, layer)], x,
                        d->dx, queue));
     TRY(layer_time(d, layer, queue));

@@ -187,12 +187,11 @@ int64_t layout_piece(const struct layout_tensor *t, int64_t from, int64_t n, int
     return least(n, t->cols - col % t->cols);
 }
 
-void layout_layer(const struct layout *layout, int layer, const void *base, int elem_bytes,
-                  const void *of[BLOCK_TENSORS])
+void layout_layer(const struct layout *layout, int layer, int64_t offset[BLOCK_TENSORS])
 {
     const struct layout_unit *unit = &layout->unit[1 + layer];
     for (int t = 0; t < BLOCK_TENSORS; t++)
-        of[t] = NULL;
+        offset[t] = -1;
     for (int i = unit->first; i < unit->first + unit->n; i++)
-        of[layout->tensor[i].kind] = (const char *)base + layout->tensor[i].offset * elem_bytes;
+        offset[layout->tensor[i].kind] = layout->tensor[i].offset;
 }

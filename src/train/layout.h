@@ -63,8 +63,7 @@ int64_t layout_run(const struct layout *layout, const struct layout_tensor *tens
                    int64_t *whole);
 /* The other way: of the whole tensor's [from, from + n), how many are in a row at *at of a rank's, and the first that has them. */
 int64_t layout_piece(const struct layout_tensor *tensor, int64_t from, int64_t n, int *place, int64_t *at);
-/* Tensors of layer `layer` at base, a unit's weights or gradients of elem_bytes an element. */
-void layout_layer(const struct layout *layout, int layer, const void *base, int elem_bytes,
-                  const void *of[BLOCK_TENSORS]);
+/* Where the tensors of a layer begin in its unit, in elements; -1: there is no such tensor. */
+void layout_layer(const struct layout *layout, int layer, int64_t offset[BLOCK_TENSORS]);
 
 #endif
