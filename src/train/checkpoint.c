@@ -344,8 +344,8 @@ static enum status load_tensor(const struct tensors *file, enum kind kind, const
     for (int64_t done = 0; done < n; done += PIECE) {
         int64_t some = n - done < PIECE ? n - done : PIECE;
         TRY(read_piece(file, entry, layout, tensor, from + done, some, piece));
-        TRY(dev_copy(queue, part_of(&shard, kind) + at + done, piece, (size_t)some * sizeof *piece));
-        TRY(dev_sync(queue, INT64_MAX));
+        float *to = part_of(&shard, kind) + at + done;
+        TRY(dev_copy_now(queue, to, piece, (size_t)some * sizeof *piece, INT64_MAX));
     }
     return STATUS_OK;
 }

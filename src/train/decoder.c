@@ -59,9 +59,7 @@ static enum status rope_fill(struct decoder *decoder)
     if (status == STATUS_OK)
         status = dev_queue_create(decoder->dev, &queue);
     if (status == STATUS_OK)
-        status = dev_copy(queue, decoder->inv_freq, host, (size_t)n * sizeof *host);
-    if (status == STATUS_OK)
-        status = dev_sync(queue, INT64_MAX);
+        status = dev_copy_now(queue, decoder->inv_freq, host, (size_t)n * sizeof *host, INT64_MAX);
     dev_queue_destroy(queue);
     free(host);
     return status;
@@ -450,8 +448,7 @@ static enum status embed(struct decoder *d, bool backward, struct dev_queue *que
 static enum status loss_sum(struct decoder *d, struct dev_queue *queue, double *out)
 {
     TRY(nn_sum(d->rows, d->losses, false, d->sum, d->scratch, queue));
-    TRY(dev_copy(queue, out, d->sum, sizeof *out));
-    return dev_sync(queue, INT64_MAX);
+    return dev_copy_now(queue, out, d->sum, sizeof *out, INT64_MAX);
 }
 
 enum status decoder_run(struct decoder *d, const struct problem *problem, const struct decoder_batch *batch,
@@ -487,8 +484,7 @@ enum status decoder_logits(struct decoder *d, int64_t row, struct dev_queue *que
     head = (const char *)head + layout_head_offset(d->layout) * d->elem_bytes;
     TRY(gemm_run(kind, &shape, (const char *)d->h + row * m->hidden * d->elem_bytes, head, d->logits, d->scratch,
                  queue));
-    TRY(dev_copy(queue, out, d->logits, (size_t)m->vocab * sizeof *out));
-    return dev_sync(queue, INT64_MAX);
+    return dev_copy_now(queue, out, d->logits, (size_t)m->vocab * sizeof *out, INT64_MAX);
 }
 
 /* A sum, in double, is finite where all that was added is. */
@@ -508,8 +504,7 @@ enum status decoder_not_finite(struct decoder *d, struct dev_queue *queue, int *
         double host;
         TRY_OUT(nn_convert(n, d->layout->block.dtype, stash_at(d->stash, l), DTYPE_FP32, wide, queue));
         TRY_OUT(nn_sum(n, wide, false, sum, scratch, queue));
-        TRY_OUT(dev_copy(queue, &host, sum, sizeof host));
-        TRY_OUT(dev_sync(queue, INT64_MAX));
+        TRY_OUT(dev_copy_now(queue, &host, sum, sizeof host, INT64_MAX));
         found = isfinite(host) ? -1 : l;
     }
     *out = found;

@@ -7,8 +7,8 @@
 
 static enum status room_alloc(struct groups *groups)
 {
-    size_t ranks = (size_t)comm_size(groups->world) + 1;
-    return dev_alloc(groups->dev, ranks * GROUPS_SUM_MAX * sizeof(double), "sums over ranks", &groups->room);
+    size_t bytes = groups_sum_room(groups->world, GROUPS_SUM_MAX) * sizeof(double);
+    return dev_alloc(groups->dev, bytes, "sums over ranks", &groups->room);
 }
 
 static enum status finish(struct groups *groups, enum status status)
@@ -80,21 +80,22 @@ enum status groups_agree(const struct groups *groups, enum status mine, const ch
     return groups->cut == NULL || groups->cut == groups->sp ? status : comm_agree(groups->cut, status, doing);
 }
 
-enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue)
+size_t groups_sum_room(const struct comm *comm, int n)
 {
-    int ranks = comm_size(groups->world);
+    return ((size_t)comm_size(comm) + 1) * (size_t)n; /* this rank's, then all */
+}
+
+enum status groups_sum_over(struct comm *comm, double *values, int n, double *room, struct dev_queue *queue)
+{
+    int ranks = comm_size(comm);
     size_t bytes = (size_t)n * sizeof *values;
-    double *mine = groups->room, *all = mine + GROUPS_SUM_MAX, *host = NULL;
-    if (n > GROUPS_SUM_MAX)
-        return FAIL(STATUS_USAGE, "%d sums at a time; at most %d", n, GROUPS_SUM_MAX);
+    double *host = NULL;
     TRY(mem_alloc((size_t)ranks * bytes, "sums over ranks", (void **)&host));
-    enum status status = dev_copy(queue, mine, values, bytes);
+    enum status status = dev_copy(queue, room, values, bytes);
     if (status == STATUS_OK)
-        status = comm_allgather(groups->world, mine, all, bytes, queue);
+        status = comm_allgather(comm, room, room + n, bytes, queue);
     if (status == STATUS_OK)
-        status = dev_copy(queue, host, all, (size_t)ranks * bytes);
-    if (status == STATUS_OK)
-        status = dev_sync(queue, INT64_MAX);
+        status = dev_copy_now(queue, host, room + n, (size_t)ranks * bytes, INT64_MAX);
     for (int i = 0; i < n && status == STATUS_OK; i++) {
         values[i] = 0;
         for (int r = 0; r < ranks; r++)
@@ -102,6 +103,13 @@ enum status groups_sum(const struct groups *groups, double *values, int n, struc
     }
     free(host);
     return status;
+}
+
+enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue)
+{
+    if (n > GROUPS_SUM_MAX)
+        return FAIL(STATUS_USAGE, "%d sums at a time; at most %d", n, GROUPS_SUM_MAX);
+    return groups_sum_over(groups->world, values, n, groups->room, queue);
 }
 
 int64_t groups_deadline(struct groups *groups, int64_t after_us)

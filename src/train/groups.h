@@ -33,8 +33,12 @@ enum status groups_create_alone(struct comm *world, struct dev *dev, struct grou
 /* comm_agree among the ranks that share a sequence. */
 enum status groups_agree(const struct groups *groups, enum status mine, const char *doing);
 
+/* values[n] become their sums over `comm`, in rank order: the same bits everywhere. room: of the device, groups_sum_room doubles. Done on
+ * return. */
+size_t groups_sum_room(const struct comm *comm, int n);
+enum status groups_sum_over(struct comm *comm, double *values, int n, double *room, struct dev_queue *queue);
 enum { GROUPS_SUM_MAX = 8 };
-/* values[n] become their sums over the world, in rank order: the same bits everywhere. */
+/* The same over the world. */
 enum status groups_sum(const struct groups *groups, double *values, int n, struct dev_queue *queue);
 
 /* How long an operation of any of these groups may wait from now on; returns what that was. For when one rank works and others wait. */

@@ -79,7 +79,7 @@ struct params {
     struct slot grads_first, grads_last; /* stages 2 and 3 */
     float *sum;                          /* [largest per] of one reduce */
     void *scratch;                       /* of collectives and norms */
-    double *squares;                     /* device: [units + 1 + ranks that add them up] */
+    double *squares;                     /* device: [units], then room for a sum over ranks */
 };
 
 static inline bool params_is_layer(const struct params *params, int unit)

@@ -113,32 +113,19 @@ static enum status squares_of(struct params *params, int index, double *out, str
 static enum status norm_of(struct params *params, struct dev_queue *queue, double *norm)
 {
     struct comm *group = params_norm_group(params);
-    int units = params->layout->units, parts = group != NULL ? comm_size(group) : 1;
+    int units = params->layout->units;
     double *host = NULL, squares = 0;
-    TRY(mem_alloc((size_t)(units > parts ? units : parts) * sizeof *host, "sums of squares", (void **)&host));
     enum status status = STATUS_OK;
+    TRY(mem_alloc((size_t)units * sizeof *host, "sums of squares", (void **)&host));
     for (int u = 0; u < units && status == STATUS_OK; u++)
         status = squares_of(params, u, params->squares + u, queue);
     if (status == STATUS_OK)
-        status = dev_copy(queue, host, params->squares, (size_t)units * sizeof *host);
-    if (status == STATUS_OK)
-        status = dev_sync(queue, INT64_MAX);
+        status = dev_copy_now(queue, host, params->squares, (size_t)units * sizeof *host, INT64_MAX);
     for (int u = 0; u < units; u++)
         squares += host[u];
-    if (status == STATUS_OK && parts > 1) {
-        double *mine = params->squares + units, *all = mine + 1;
-        status = dev_copy(queue, mine, &squares, sizeof squares);
-        if (status == STATUS_OK)
-            status = comm_allgather(group, mine, all, sizeof squares, queue);
-        if (status == STATUS_OK)
-            status = dev_copy(queue, host, all, (size_t)parts * sizeof *host);
-        if (status == STATUS_OK)
-            status = dev_sync(queue, INT64_MAX);
-        squares = 0;
-        for (int p = 0; p < parts; p++)
-            squares += host[p];
-    }
     free(host);
+    if (status == STATUS_OK && group != NULL)
+        status = groups_sum_over(group, &squares, 1, params->squares + units, queue);
     *norm = sqrt(squares);
     return status;
 }
@@ -211,8 +198,7 @@ enum status params_finite(struct params *params, int unit, struct dev_queue *que
     struct params_shard shard = params_shard(params, unit);
     double sum;
     TRY(nn_sum(shard.n, shard.grads, false, params->squares, params->scratch, queue));
-    TRY(dev_copy(queue, &sum, params->squares, sizeof sum));
-    TRY(dev_sync(queue, INT64_MAX));
+    TRY(dev_copy_now(queue, &sum, params->squares, sizeof sum, INT64_MAX));
     *out = isfinite(sum);
     return STATUS_OK;
 }
