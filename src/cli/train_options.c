@@ -355,12 +355,7 @@ static enum status layer_bytes(const struct trainer_options *o, int ranks, int64
 {
     struct problem problem;
     struct plan plan = o->plan;
-    int64_t longest = 0;
-    for (int i = 0; i < o->n_seqs; i++)
-        longest = o->seqs[i] > longest ? o->seqs[i] : longest;
-    problem_from_model(&o->model, longest, ranks, &problem);
-    problem.batch = plan.micro_batch;
-    problem.dtype = o->dtype;
+    trainer_longest(o, ranks, &problem);
     TRY(plan_cut(&problem, &plan));
     *out = plan_head_ranks(&plan) > 1 ? work_exec_bytes(&problem, &plan) : 0;
     return STATUS_OK;

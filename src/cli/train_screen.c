@@ -25,7 +25,6 @@ double train_screen_flops(const struct run_options *options, int ranks, int64_t 
     plan_default(&whole);
     problem_from_model(&o->model, tokens / rows, ranks, &problem);
     problem.batch = plan->micro_batch;
-    problem.window = o->model.window_layers > 0 ? o->model.window : 0;
     int n = work_gemms(&o->model, &problem, &whole, gemms);
     gemms[n++] = work_logits(&o->model, &problem, &whole);
     double forward = 0;

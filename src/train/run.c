@@ -83,14 +83,9 @@ static enum status peak(struct dev *dev, int64_t *out)
 static void predict(const struct trainer_options *o, int world, enum dev_kind dev, struct run_result *result)
 {
     struct problem problem;
-    int64_t longest = 0;
     if (o->plan.tp > 1) /* no model has it */
         return;
-    for (int i = 0; i < o->n_seqs; i++)
-        longest = o->seqs[i] > longest ? o->seqs[i] : longest;
-    problem_from_model(&o->model, longest, world, &problem);
-    problem.batch = o->plan.micro_batch;
-    problem.dtype = o->dtype;
+    trainer_longest(o, world, &problem);
     work_memory_on(&o->model, &problem, &o->plan, target_find("sptune"), dev, &result->predicted);
 }
 

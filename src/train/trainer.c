@@ -121,16 +121,12 @@ static bool overlaps(const struct comm *world, const struct dev *dev)
     return dev_kind_of(dev) != DEV_CPU && dev_can_overlap(dev) && comm_size(world) == boot_size(comm_boot(world));
 }
 
-/* The longest rows there may be. */
 static enum status fits(const struct trainer *t)
 {
     const struct trainer_options *o = &t->options;
-    struct data_batch longest = {.rows = (int)o->plan.micro_batch};
     struct problem problem;
     struct fit_need need;
-    for (int i = 0; i < o->n_seqs; i++)
-        longest.seq = o->seqs[i] > longest.seq ? o->seqs[i] : longest.seq;
-    trainer_problem(o, &longest, comm_size(t->world), &problem);
+    trainer_longest(o, comm_size(t->world), &problem);
     TRY(fit_need(&t->layout, &o->plan, &problem, &t->groups, overlaps(t->world, t->dev), o->save[0] != '\0', t->dev,
                  &need));
     return fit_check(&need, &o->plan, t->world, t->dev);
@@ -251,14 +247,20 @@ double trainer_lr(const struct trainer_options *o, int64_t steps, int64_t step)
 
 void trainer_problem(const struct trainer_options *o, const struct data_batch *batch, int world, struct problem *out)
 {
-    memset(out, 0, sizeof *out); /* compared as bytes */
     problem_from_model(&o->model, batch->seq, world, out);
     out->batch = batch->rows;
     out->dtype = o->dtype;
-    out->window = o->model.window_layers > 0 ? o->model.window : 0;
     out->docs = batch->doc_len != NULL ? batch->docs[0] : 0;
     for (int d = 0; d < out->docs; d++)
         out->doc_len[d] = batch->doc_len[d];
+}
+
+void trainer_longest(const struct trainer_options *o, int world, struct problem *out)
+{
+    struct data_batch longest = {.rows = (int)o->plan.micro_batch};
+    for (int i = 0; i < o->n_seqs; i++)
+        longest.seq = o->seqs[i] > longest.seq ? o->seqs[i] : longest.seq;
+    trainer_problem(o, &longest, world, out);
 }
 
 enum status trainer_read(struct data *data, const struct plan *plan, int64_t step, int64_t micro, int group, int rank,

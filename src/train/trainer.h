@@ -13,6 +13,7 @@
 #include "comm/comm.h"
 #include "model/model.h"
 #include "sp/plan.h"
+#include "sp/problem.h"
 #include "train/data.h"
 #include "train/loss.h"
 
@@ -49,6 +50,9 @@ struct trainer_report {
     double exposed_us;     /* of exchanges that nothing hid, this rank's; 0 unless timed */
     int64_t tokens, valid; /* of the step, over the job: padding not counted; labels that count */
 };
+
+/* The largest problem of a run among `world` ranks: the longest rows of a micro-batch, not packed. */
+void trainer_longest(const struct trainer_options *options, int world, struct problem *out);
 
 /* What of a plan this trainer does not do, "" when it does all. */
 const char *trainer_cannot(const struct plan *plan);

@@ -105,14 +105,14 @@ enum status trainer_sample(struct trainer *t, int64_t n, double temperature, int
                            int32_t **out)
 {
     const struct trainer_options *o = &t->options;
-    int64_t longest = 0, done = 0;
-    for (int i = 0; i < o->n_seqs; i++)
-        longest = o->seqs[i] > longest ? o->seqs[i] : longest;
+    int64_t done = 0;
+    struct problem longest;
+    trainer_longest(o, comm_size(t->world), &longest);
     struct sampling s = {.trainer = t, .temperature = temperature};
     int multiple = shard_multiple(&o->plan);
-    s.window = (longest + multiple - 1) / multiple * multiple;
+    s.window = (longest.seq + multiple - 1) / multiple * multiple;
     shard_of(&o->plan, s.window, data_index(comm_rank(t->world), plan_sequence_ranks(&o->plan)), &s.shard);
-    int64_t given = longest / 2 < PROMPT_MAX ? longest / 2 : PROMPT_MAX;
+    int64_t given = longest.seq / 2 < PROMPT_MAX ? longest.seq / 2 : PROMPT_MAX;
     given = given < 1 ? 1 : given;
     rng_seed(&s.rng, o->seed, STREAM);
     enum status status = comm_agree(t->world, prepare(&s, given, n), "prepare a sample");
