@@ -79,7 +79,7 @@ enum status decoder_create(const struct layout *layout, struct params *params, c
     decoder->dev = dev;
     decoder->room.dev = dev;
     decoder->elem_bytes = dtype_bytes(layout->block.dtype);
-    enum status status = groups_agree(groups, rope_fill(decoder), "prepare a decoder");
+    enum status status = comm_agree(groups->world, rope_fill(decoder), "prepare a decoder");
     if (status != STATUS_OK) {
         decoder_destroy(decoder);
         return status;
@@ -429,17 +429,19 @@ static enum status head_run(struct decoder *d, float scale, bool backward, struc
 
 /* ---- all of it ---- */
 
-static enum status embed(struct decoder *d, bool backward, struct dev_queue *queue)
+static enum status embed_forward(struct decoder *d, struct dev_queue *queue)
+{
+    const void *table;
+    TRY(params_weights(d->params, 0, queue, &table));
+    TRY(params_prefetch(d->params, 1, queue));
+    return nn_embed_forward(d->rows, d->layout->model.hidden, d->layout->block.dtype, d->ids, table,
+                            stash_first(d->stash), queue);
+}
+
+static enum status embed_backward(struct decoder *d, struct dev_queue *queue)
 {
     const struct model *m = &d->layout->model;
-    const void *table;
     float *grads;
-    if (!backward) {
-        TRY(params_weights(d->params, 0, queue, &table));
-        TRY(params_prefetch(d->params, 1, queue));
-        return nn_embed_forward(d->rows, m->hidden, d->layout->block.dtype, d->ids, table, stash_first(d->stash),
-                                queue);
-    }
     TRY(params_grads(d->params, 0, queue, &grads));
     TRY(nn_embed_backward(d->rows, m->vocab, m->hidden, d->layout->block.dtype, d->ids, d->dx, grads, queue));
     return params_reduce(d->params, 0, queue);
@@ -461,15 +463,20 @@ enum status decoder_run(struct decoder *d, const struct problem *problem, const 
     TRY(dev_copy(queue, d->labels, batch->labels, bytes));
     TRY(dev_copy(queue, d->positions, batch->positions, bytes));
     TRY(block_gather_positions(d->block, d->positions, d->all_positions, queue));
-    TRY(embed(d, false, queue));
+    TRY(embed_forward(d, queue));
     for (int l = 0; l < layers; l++)
         TRY(RANGE_AT("layer forward", l, layer_forward(d, l, queue)));
     TRY(RANGE("head", head_run(d, scale, backward, queue)));
     for (int l = layers - 1; l >= 0 && backward; l--)
         TRY(RANGE_AT("layer backward", l, layer_backward(d, l, queue)));
     if (backward)
-        TRY(embed(d, true, queue));
+        TRY(embed_backward(d, queue));
     return loss_sum(d, queue, loss);
+}
+
+static enum status need_run(const struct decoder *d)
+{
+    return d->bound ? STATUS_OK : FAIL(STATUS_USAGE, "a decoder that has not run has no activations");
 }
 
 enum status decoder_logits(struct decoder *d, int64_t row, struct dev_queue *queue, float *out)
@@ -478,6 +485,7 @@ enum status decoder_logits(struct decoder *d, int64_t row, struct dev_queue *que
     enum dev_kind kind = dev_kind_of(d->dev);
     struct gemm_shape shape = logits_shape(d, 1);
     const void *head;
+    TRY(need_run(d));
     TRY(params_weights(d->params, layout_head_unit(d->layout), queue, &head));
     if (row < 0)
         return STATUS_OK;
@@ -497,6 +505,7 @@ enum status decoder_not_finite(struct decoder *d, struct dev_queue *queue, int *
     void *scratch = NULL;
     enum status status;
     int found = -1;
+    TRY(need_run(d));
     TRY_OUT(dev_alloc(d->dev, (size_t)n * sizeof *wide, "activations as fp32", (void **)&wide));
     TRY_OUT(dev_alloc(d->dev, sizeof *sum, "a sum", (void **)&sum));
     TRY_OUT(dev_alloc(d->dev, nn_sum_scratch(n), "workspace of a sum", &scratch));

@@ -42,10 +42,10 @@ void decoder_destroy(struct decoder *decoder);
  * alone. *loss: the sum of this rank's token losses. With backward, gradients of scale * loss are added. */
 enum status decoder_run(struct decoder *decoder, const struct problem *problem, const struct decoder_batch *batch,
                         float scale, bool backward, struct dev_queue *queue, double *loss);
-/* After a run without backward: the logits of one of this rank's rows, [vocab] in host memory; row < 0: another rank's, nothing is
+/* After a run without backward (before any: STATUS_USAGE): the logits of one of this rank's rows, [vocab] in host memory; row < 0: another rank's, nothing is
  * written. Collective. */
 enum status decoder_logits(struct decoder *decoder, int64_t row, struct dev_queue *queue, float *out);
-/* After a run without backward: the first of x_0 to x_L (0: the embedding, l: what layer l - 1 gives) that is not finite on this rank; -1: all are. */
+/* After such a run: the first of x_0 to x_L (0: the embedding, l: what layer l - 1 gives) that is not finite on this rank; -1: all are. */
 enum status decoder_not_finite(struct decoder *decoder, struct dev_queue *queue, int *out);
 /* From now on every layer is waited for, and its exchanges are timed. */
 void decoder_time(struct decoder *decoder);

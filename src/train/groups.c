@@ -26,8 +26,9 @@ enum status groups_create(struct comm *world, const struct plan *plan, struct de
         ways = plan_ways(plan);
     struct groups groups = {.world = world, .dev = dev};
     if (shard * plan->dp_replicate != comm_size(world))
-        return FAIL(STATUS_USAGE, "sp %d x dp_shard %d x dp_replicate %d x tp %d on %d ranks", plan->sp, plan->dp_shard,
-                    plan->dp_replicate, plan->tp, comm_size(world));
+        return HINT(FAIL(STATUS_USAGE, "sp %d x dp_shard %d x dp_replicate %d x tp %d on %d ranks", plan->sp,
+                         plan->dp_shard, plan->dp_replicate, plan->tp, comm_size(world)),
+                    "sizes whose product is the number of ranks");
     enum status status = comm_split(world, rank / sequence * plan->tp + rank % plan->tp, rank, &groups.sp);
     if (status == STATUS_OK)
         status = comm_split(world, rank / shard, rank, &groups.shard);

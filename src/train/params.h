@@ -37,8 +37,8 @@
 struct params;
 
 /* Collective; layout and groups are borrowed. Weights are 0 until params_init, or until masters were written and params_refresh. beside:
- * stages 2 and 3 of several ranks get a queue and a connection of their own, and one more layer of gradients; the device can overlap
- * (dev_can_overlap) and groups->world is the whole job then, the same on all ranks. */
+ * stages 2 and 3 of several ranks get a queue and a connection of their own, and one more layer of gradients; STATUS_USAGE where the device
+ * cannot overlap (dev_can_overlap) or groups->world is not the whole job, which is to be so on all ranks or none. */
 enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
                           bool beside, struct dev *dev, struct params **out);
 /* What such a params takes on this rank, of the device and of the host; nothing is taken. Collective as well. */

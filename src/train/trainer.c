@@ -106,7 +106,7 @@ static enum status weights_make(struct trainer *t)
                     "a directory that all hosts share; -1 is none");
     if (o->resume && step < 0)
         log_info("--resume: no checkpoint in %s, this run begins anew", o->save);
-    t->first = step > 0 ? step : 0;
+    t->first = t->done = step > 0 ? step : 0;
     if (step < 0 && o->from[0] == '\0')
         return params_init(t->params, o->seed, t->queue);
     status =
@@ -302,7 +302,7 @@ double trainer_share(const struct trainer *t, double step_valid, int64_t part_va
     return loss_scale(t->options.norm, &share);
 }
 
-static enum status run_step(struct trainer *t, int64_t step, double valid, bool backward, double *loss)
+static enum status run_step(struct trainer *t, double valid, bool backward, double *loss)
 {
     double sum = 0, lift = loss_lift(t->options.dtype, valid);
     for (int64_t m = 0; m < t->options.plan.accumulate; m++) {
@@ -317,17 +317,17 @@ static enum status run_step(struct trainer *t, int64_t step, double valid, bool 
     double mine = sum;
     TRY(groups_sum(&t->groups, &sum, 1, t->queue));
     *loss = sum;
-    return isfinite(sum) ? STATUS_OK : trainer_loss_not_finite(t, step, sum, mine);
+    return isfinite(sum) ? STATUS_OK : trainer_loss_not_finite(t, !backward, sum, mine);
 }
 
 enum status trainer_gradients(struct trainer *t, int64_t step, double *loss, double *norm)
 {
     double valid, tokens;
     TRY(read_step(t, step, &valid, &tokens));
-    TRY(run_step(t, step, valid, true, loss));
+    TRY(run_step(t, valid, true, loss));
     TRY(params_finish_grads(t->params, t->queue, norm));
     *norm /= loss_lift(t->options.dtype, valid);
-    return isfinite(*norm) ? STATUS_OK : trainer_grads_not_finite(t, step);
+    return isfinite(*norm) ? STATUS_OK : trainer_grads_not_finite(t);
 }
 
 enum status trainer_step(struct trainer *t, int64_t step, struct trainer_report *out)
@@ -345,12 +345,13 @@ enum status trainer_step(struct trainer *t, int64_t step, struct trainer_report 
     TRY(read_step(t, step, &valid, &tokens));
     adamw.grad_scale = (float)(1 / loss_lift(o->dtype, valid));
     (void)decoder_exposed_us(t->decoder); /* of an evaluation */
-    TRY(run_step(t, step, valid, true, &report.loss));
+    TRY(run_step(t, valid, true, &report.loss));
     enum status status = params_step(t->params, &adamw, o->clip, t->queue, &report.grad_norm);
     if (status == STATUS_CHECK)
-        return trainer_grads_not_finite(t, step);
+        return trainer_grads_not_finite(t);
     TRY(status);
     TRY(dev_sync(t->queue, INT64_MAX));
+    t->done = step + 1;
     report.exposed_us = decoder_exposed_us(t->decoder);
     report.valid = (int64_t)valid;
     report.tokens = (int64_t)tokens;
@@ -363,5 +364,5 @@ enum status trainer_evaluate(struct trainer *t, int64_t step, double *loss)
 {
     double valid, tokens;
     TRY(read_step(t, step, &valid, &tokens));
-    return run_step(t, step, valid, false, loss);
+    return run_step(t, valid, false, loss);
 }

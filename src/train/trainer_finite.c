@@ -3,6 +3,7 @@
  * Nothing is watched while all is well: a NaN stays one, so the loss tells. Only then are the rows run again, and what each layer gave is
  * looked at. All ranks come here together, for they have the same loss and the same norm.
  */
+#include "base/text.h"
 #include "train/trainer_state.h"
 
 #include <math.h>
@@ -45,24 +46,26 @@ static enum status advise(enum status status)
     return HINT(status, "nothing was changed: a lower --lr, or other initial weights; checkpoints are as they were");
 }
 
-enum status trainer_loss_not_finite(struct trainer *t, int64_t step, double loss, double mine)
+enum status trainer_loss_not_finite(struct trainer *t, bool evaluation, double loss, double mine)
 {
     double value = isfinite(mine) ? 0 : 1;
     int first, at, rank;
+    char when[64];
+    text_print(when, sizeof when, evaluation ? "evaluation after step %lld" : "step %lld",
+               (long long)t->done + (evaluation ? 0 : 1));
     TRY(first_of(t, &value, &first));
     TRY(find_layer(t, &at, &rank));
     if (at < 0)
-        return advise(FAIL(STATUS_CHECK, "step %lld: the loss is %g, by what the head of rank %d gives",
-                           (long long)step + 1, loss, first));
+        return advise(FAIL(STATUS_CHECK, "%s: the loss is %g, by what the head of rank %d gives", when, loss, first));
     if (at == 0)
-        return advise(FAIL(STATUS_CHECK, "step %lld: the loss is %g, by what the embedding of rank %d gives",
-                           (long long)step + 1, loss, rank));
-    return advise(FAIL(STATUS_CHECK, "step %lld: the loss is %g, by what layer %d of rank %d gives",
-                       (long long)step + 1, loss, at - 1, rank));
+        return advise(
+            FAIL(STATUS_CHECK, "%s: the loss is %g, by what the embedding of rank %d gives", when, loss, rank));
+    return advise(
+        FAIL(STATUS_CHECK, "%s: the loss is %g, by what layer %d of rank %d gives", when, loss, at - 1, rank));
 }
 
 /* Backward goes from the last unit to the first, so the last that is not finite was the first to be so. */
-enum status trainer_grads_not_finite(struct trainer *t, int64_t step)
+enum status trainer_grads_not_finite(struct trainer *t)
 {
     double value = 0;
     int rank, layers = t->options.model.layers;
@@ -78,7 +81,7 @@ enum status trainer_grads_not_finite(struct trainer *t, int64_t step)
     if (unit > 0 && unit <= layers)
         return advise(FAIL(STATUS_CHECK,
                            "step %lld: the loss is finite, the gradient of layer %d is not (rank %d's part)",
-                           (long long)step + 1, unit - 1, rank));
+                           (long long)t->done + 1, unit - 1, rank));
     return advise(FAIL(STATUS_CHECK, "step %lld: the loss is finite, the gradient of the %s is not (rank %d's part)",
-                       (long long)step + 1, unit == 0 ? "embedding" : "head", rank));
+                       (long long)t->done + 1, unit == 0 ? "embedding" : "head", rank));
 }

@@ -17,6 +17,7 @@ struct trainer {
     struct data *data;
     struct data_batch *batch; /* [accumulate] of the step */
     int64_t first;
+    int64_t done; /* steps behind the weights as they are */
 };
 
 void trainer_problem(const struct trainer_options *options, const struct data_batch *batch, int world,
@@ -26,9 +27,10 @@ enum status trainer_read(struct data *data, const struct plan *plan, int64_t ste
                          struct data_batch *out);
 /* What the token losses of one micro-step of one group count in the loss of the step; gradients are summed over ranks. */
 double trainer_share(const struct trainer *trainer, double step_valid, int64_t part_valid);
-/* What is wrong with the step that was just run, by rank and layer: STATUS_CHECK. Collective. mine: this rank's part of the loss. */
-enum status trainer_loss_not_finite(struct trainer *trainer, int64_t step, double loss, double mine);
-enum status trainer_grads_not_finite(struct trainer *trainer, int64_t step);
+/* What is wrong with the step, or the evaluation, that was just run, by rank and layer: STATUS_CHECK. Collective. mine: this rank's part of the
+ * loss. */
+enum status trainer_loss_not_finite(struct trainer *trainer, bool evaluation, double loss, double mine);
+enum status trainer_grads_not_finite(struct trainer *trainer);
 /* Loss and summed gradients of a step; nothing is updated. */
 enum status trainer_gradients(struct trainer *trainer, int64_t step, double *loss, double *norm);
 

@@ -186,6 +186,9 @@ static int rank_scene(const struct launch *launch, void *arg)
     if (scene->beside)
         RANK_TRY(dev_threads_set(side.dev, 2));
     RANK_TRY(oracle_open(scene, &side, &o));
+    RANK_CHECK(decoder_logits(o.decoder, 0, side.queue, NULL) == STATUS_USAGE); /* nothing has run */
+    RANK_CHECK(decoder_not_finite(o.decoder, side.queue, NULL) == STATUS_USAGE);
+    status_clear();
     if (scene->curve) {
         failed = steps(scene, &o, &side);
     } else {

@@ -248,12 +248,46 @@ static void the_memory_model_counts_the_same(void **state)
     ranks_pass(4, rank_bytes, &cut_alone);
 }
 
+/* What cannot be beside is refused, by every rank, before any waits for another. */
+static int rank_refuses(const struct launch *launch, void *arg)
+{
+    struct scene scene = {llama, PLAN_METHOD_ULYSSES, 1, 2, 1, 1, DTYPE_FP32};
+    struct side side, half;
+    struct job job;
+    struct params *params = NULL;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    half = side;
+    RANK_TRY(comm_split(side.comm, launch->rank / 2, launch->rank, &half.comm));
+    RANK_TRY(job_open(&scene, &half, &job));
+    RANK_TRY(dev_threads_set(side.dev, 2));
+    RANK_CHECK(params_create(&job.layout, 3, false, &job.groups, true, side.dev, &params) == STATUS_USAGE);
+    RANK_CHECK(strstr(status_last()->what, "of a part of the job") != NULL);
+    RANK_TRY(dev_threads_set(side.dev, 1));
+    RANK_CHECK(params_create(&job.layout, 3, false, &job.groups, true, side.dev, &params) == STATUS_USAGE);
+    RANK_CHECK(strstr(status_last()->what, "one thing at a time") != NULL);
+    RANK_TRY(params_create(&job.layout, 1, false, &job.groups, true, side.dev, &params)); /* nothing of it is beside */
+    status_clear();
+    params_destroy(params);
+    job_close(&job);
+    comm_close(half.comm);
+    side_close(&side);
+    return 0;
+}
+
+static void what_cannot_be_beside_is_refused(void **state)
+{
+    (void)state;
+    ranks_pass(4, rank_refuses, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_is_as_in_line),
         cmocka_unit_test(cut_layers_too),
         cmocka_unit_test(the_memory_model_counts_the_same),
+        cmocka_unit_test(what_cannot_be_beside_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "comm/scarce.h"
 #include "train/trainer.h"
 
-static const char *const wants[] = {"a training run", "shares of memory", "parameters", "a decoder"};
+static const char *const wants[] = {"a training run", "shares of memory", "parameters", "a decoder", "frequencies"};
 
 static enum status options_make(struct trainer_options *out)
 {
@@ -45,8 +45,11 @@ static int runs(const struct launch *launch, void *arg)
     (void)arg;
     RANK_TRY(options_make(&o));
     RANK_TRY(side_open(&side, launch, NULL));
-    for (size_t i = 0; i < sizeof wants / sizeof wants[0] && !failed; i++) {
-        failed = create(&side, &o, wants[i]);
+    for (size_t i = 0; i < 2 * sizeof wants / sizeof wants[0] && !failed; i++) {
+        const char *what = wants[i / 2];
+        o.plan.sp = i % 2 == 0 ? launch->size : 1; /* ranks that share a sequence, or have one each */
+        o.plan.dp_shard = launch->size / o.plan.sp;
+        failed = create(&side, &o, what);
         if (!failed) /* and it works again */
             failed = create(&side, &o, NULL);
     }

@@ -379,6 +379,35 @@ static void c04_no_label_of_any_rank_is_valid(void **state)
     unlink(name);
 }
 
+/* Rows of an evaluation are those of no step: it is named by the steps before it. */
+static int rank_not_finite(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer *trainer = NULL;
+    struct trainer_report report;
+    struct trainer_options o = options_of(llama, 2, 1, 1, 3, false);
+    double loss;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    o.model.norm_eps = NAN;
+    RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
+    RANK_CHECK(trainer_evaluate(trainer, 5, &loss) == STATUS_CHECK);
+    RANK_CHECK(strncmp(status_last()->what, "evaluation after step 0: the loss is ", 37) == 0);
+    RANK_CHECK(strstr(status_last()->what, "by what layer 0 of rank 0 gives") != NULL);
+    RANK_CHECK(trainer_step(trainer, 0, &report) == STATUS_CHECK);
+    RANK_CHECK(strncmp(status_last()->what, "step 1: the loss is ", 20) == 0);
+    status_clear();
+    trainer_destroy(trainer);
+    side_close(&side);
+    return 0;
+}
+
+static void what_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_not_finite, NULL);
+}
+
 static void the_rate_warms_up_and_falls(void **state)
 {
     (void)state;
@@ -398,6 +427,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rate_warms_up_and_falls),
+        cmocka_unit_test(what_is_not_finite_is_named),
         cmocka_unit_test(every_split_has_the_gradients_of_the_whole),
         cmocka_unit_test(a_rank_that_computes_something_else_is_seen),
         cmocka_unit_test(other_decoders),
