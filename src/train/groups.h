@@ -1,8 +1,9 @@
 /* train/groups.h -- the groups of ranks that a plan cuts a job into, and sums over them.
  *
  * Rank = ((replicate * dp_shard + shard) * sp + s) * tp + t: the sp * tp that share a sequence are consecutive ranks, so is a shard group.
- * The ranks that cut layers (sp/block.h), consecutive too, are those of one s, or of one sp group under split_gather; each has another
- * piece. What is done piece by piece is done by the ranks with the same piece: an sp group with tp, and what shares out a layer.
+ * The tensor-parallel group, which cuts layers (sp/block.h), consecutive ranks too, is those of one s, or one sp group under split_gather; each
+ * has another tensor-parallel shard. What is done shard by shard is done by the ranks with the same one: an sp group with tp, and what shares
+ * out a layer.
  *
  *     sp 2, tp 2, dp_shard 2      rank   0 1 2 3 4 5 6 7
  *                                 cut    a a b b c c d d
@@ -18,8 +19,8 @@
 struct groups {
     struct comm *world;                  /* borrowed */
     struct comm *sp, *shard, *replicate; /* owned; shard: what ZeRO shares a copy of the parameters among */
-    struct comm *layers; /* the same for what layers have: ranks with the same pieces; else it is `shard` */
-    struct comm *cut;    /* ranks that cut layers: under split_gather it is `sp`; NULL: none do */
+    struct comm *layers; /* the same for layers: ranks with the same tensor-parallel shards; else it is `shard` */
+    struct comm *cut;    /* the tensor-parallel group: under split_gather it is `sp`; NULL: there is none */
     struct dev *dev;
     void *room; /* device memory of sums */
 };

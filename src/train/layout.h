@@ -5,9 +5,9 @@
  * between is 0 and stays 0. Names are HuggingFace's.
  *
  * Where a layer's weights are cut among `ways` ranks (sp/block.h) a layout is that of one of them. In the unit of a layer come first the
- * tensors that all these ranks have, then those that some of them have, then its own pieces:
+ * tensors that all these ranks have, then those that some of them have, then its own tensor-parallel shards:
  *
- *     | norms: alike on all | k, v of a head that several have: copied | pieces |
+ *     | norms: alike on all | k, v of replicated KV heads: copied | shards |
  */
 #ifndef SPTUNE_TRAIN_LAYOUT_H
 #define SPTUNE_TRAIN_LAYOUT_H
@@ -34,8 +34,8 @@ struct layout_tensor {
 struct layout_unit {
     int first, n; /* tensors */
     int64_t elems;
-    int64_t alike,
-        copied;      /* elements at its begin whose gradients are sums over all ways, and behind them over the copies */
+    int64_t alike;   /* elements at its start shared by all ways, whose gradients are sums over all of them */
+    int64_t copied;  /* behind those, of replicated KV heads: sums over the ranks that have the same */
     int64_t counted; /* those before are also on a rank in front of this one */
 };
 

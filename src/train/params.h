@@ -12,9 +12,9 @@
  * A unit (train/layout.h) is padded to a multiple of the group. Sums are fp32, in rank order on the CPU: within the shard group, then over
  * the replicate group.
  *
- * Where ranks cut layers (tp, method split_gather) a rank's layers are its pieces, and their group is the ranks of the shard group with the same
- * pieces. What these have in common with the others that cut the layer, norms and copied kv heads, is summed over those first. Embedding,
- * final norm and head are whole and shared as ever.
+ * Under tensor parallelism (tp, method split_gather) a rank's layers are its tensor-parallel shards, and their group is the ranks of the shard
+ * group with the same ones. What these have in common with the tensor-parallel group, norms and replicated KV heads, is summed over that first.
+ * Embedding, final norm and head are whole and shared as ever.
  *
  * Beside the caller's queue, where the device has two at once, the next unit's weights are gathered while this one computes and the last
  * one's gradients are reduced; else both take their turn on the caller's.
@@ -45,15 +45,16 @@ enum status params_create(const struct layout *layout, int zero_stage, bool offl
 enum status params_need(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
                         bool beside, struct dev *dev, int64_t *out_bytes, int64_t *out_host_bytes);
 void params_destroy(struct params *params);
-/* From a normal distribution of deviation 0.02 by seed and tensor alone, however the params is shared out; norms 1, biases 0. */
+/* From a normal distribution of standard deviation 0.02 by seed and tensor alone, however the params is shared out; norms 1, biases 0. */
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue);
 
-/* The unit's weights of the storage dtype, whole; gathered first where sharded: collective then. They stay until the next but one layer's
- * are asked for, those of the first and the last unit until the step. */
+/* The unit's weights of the storage dtype, whole; gathered first where sharded: collective then. They stay until the layer after the
+ * next is asked for, those of the first and the last unit until the step. */
 enum status params_weights(struct params *params, int unit, struct dev_queue *queue, const void **out);
-/* They will be asked for next: begins to gather them. In the place of the next but one layer's, of which no use is put on the queue any more. */
+/* They will be asked for next: begins to gather them. In the place of the weights two layers away,
+ * of which no use is put on the queue any more. */
 enum status params_prefetch(struct params *params, int unit, struct dev_queue *queue);
-/* The unit's gradients, fp32, to be added to; 0 at the begin of a step. Once reduced they are gone. */
+/* The unit's gradients, fp32, to be added to; zero at the start of a step. Once reduced they are gone. */
 enum status params_grads(struct params *params, int unit, struct dev_queue *queue, float **out);
 enum status params_reduce(struct params *params, int unit, struct dev_queue *queue);
 /* Collective: sums what is not summed yet, clips to `clip` (0: not) on the global norm, updates, gathers weights of stages 1 and 2, and

@@ -36,8 +36,7 @@ struct slot {
 /* Groups as those of the same name, on one connection. */
 struct links {
     struct comm *shard, *layers, *cut;
-    struct comm
-        *copies; /* of those that cut, ranks with the same kv heads; NULL where there are none, or all have them */
+    struct comm *copies; /* of `cut`, ranks with the same kv heads; NULL where there are none, or all have them */
 };
 
 struct carrier {

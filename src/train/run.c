@@ -40,7 +40,7 @@ static enum status evaluate(struct trainer *trainer, const struct run_options *o
     return STATUS_OK;
 }
 
-/* Rows that are evaluated are there, and better not among those that were trained on. */
+/* Evaluation rows must exist, and preferably lie outside the training rows. */
 static enum status check_eval(const struct trainer *trainer, const struct run_options *o)
 {
     int64_t steps = trainer_steps(trainer), all = trainer_data_steps(trainer), epoch = all / o->trainer.epochs;
@@ -67,7 +67,7 @@ static enum status sample(struct trainer *trainer, const struct run_options *o, 
     return comm_agree(world, status, "report a sample");
 }
 
-/* What this rank takes of its device, libraries' memory included. */
+/* In use on this rank's GPU, by all processes; on CPUs what this process has. Libraries' memory included. */
 static enum status peak(struct dev *dev, int64_t *out)
 {
     int64_t free_bytes, total;

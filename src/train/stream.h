@@ -8,7 +8,7 @@
  *
  * Host memory is dev_alloc_host's. Gradients and weights are the device's.
  *
- *     TRY(stream_create(piece, wide, dev, &stream));
+ *     TRY(stream_create(piece, masters, dev, &stream));
  *     TRY(stream_begin(stream, queue));
  *     TRY(stream_adamw(stream, n, &adamw, dtype, master, m, v, grad, weight, queue)); ...
  *     TRY(stream_end(stream, queue));                    // what is put on queue now finds the states updated

@@ -1,8 +1,9 @@
 /* train/trainer_verify.c -- the same rows under the plan, and whole on one rank: are loss and gradients the same?
  *
  * Rank 0 does the whole with sp = 1, ZeRO 0 and the same attention; the others wait. Where the storage type is narrower than fp32 it does it
- * in fp32 too: a plan may then be twice as far from that as the whole run in its own type is. Then the shards and pieces of each unit are gathered,
- * from the ranks of rank 0's shard group, and compared tensor by tensor there. Every rank gets the verdict.
+ * in fp32 too: a plan may then be twice as far from that as the whole run in its own type is. Then
+ * ZeRO's shards and tensor-parallel ones of each unit are gathered, from the ranks of rank 0's shard group, and compared tensor by tensor there.
+ * Every rank gets the verdict.
  */
 #include "base/interrupt.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* train/whole.c -- shards gathered into a rank's unit, and units of the ranks that cut a layer beside each other. */
+/* train/whole.c -- shards gathered into a rank's unit, and units of a tensor-parallel group beside each other. */
 #include "train/whole.h"
 
 #include "base/mem.h"
@@ -15,7 +15,7 @@ struct whole {
     struct dev *dev;
     float *part;   /* device: a piece of this rank's shard; NULL where that is on the device already */
     float *shards; /* device: a piece of every shard, one behind the other; NULL where there is one */
-    float *cuts;   /* device: the same of every rank that layers are cut among; NULL where they are not */
+    float *cuts;   /* device: the same of every rank of the tensor-parallel group; NULL where there is none */
     float *host;   /* [ways][elements of a unit here] of what was gathered; NULL: another rank keeps it */
     int64_t padded;
 };

@@ -1,4 +1,4 @@
-/* train/whole.h -- a unit's tensors whole again on the host of one rank, from the shards and pieces of others: for files and comparisons.
+/* train/whole.h -- a unit's tensors whole again on the host of one rank, from ZeRO's shards and tensor-parallel ones: for files and comparisons.
  *
  *     TRY(whole_create(&layout, params, &groups, dev, comm_rank(groups.world) == 0, &whole));
  *     TRY(whole_gather(whole, unit, params_shard(params, unit).master, queue));      // all of rank 0's shard group
