@@ -211,8 +211,8 @@ static void add_unit_weights(struct build *build, const struct sizes *z)
         add(build, ALWAYS, "gather", z->b * mine.n, "%.0f B x %s: this rank's, to be gathered", z->b, mine.text);
 }
 
-/* Gradients that are whole until they are reduced: of a second layer where the first is reduced beside it. The summed part of one unit, and
- * room for it from all ranks unless NCCL sums. Stage 1 sums beside the whole gradients. */
+/* Gradients that are whole until they are reduced, of a second layer where the first is reduced beside it, with the summed part of one unit; room
+ * for a unit from all ranks unless NCCL sums. Stage 1 sums beside the whole gradients. */
 static void add_unit_grads(struct build *build, const struct sizes *z)
 {
     const struct plan *plan = z->plan;
@@ -224,7 +224,7 @@ static void add_unit_grads(struct build *build, const struct sizes *z)
     int layers = plan->zero_stage < 2 ? 0 : cpu || z->group < 2 ? 1 : UNIT_LAYERS;
     double whole = layers > 0 ? layers * layer + outside_layers(z) : 0;
     double sums = plan->zero_stage == 1 ? elems_of(z, true).n : 0;
-    double work = part + (!cpu || alone ? 0 : most);
+    double work = (layers > 0 ? part : 0) + (!cpu || alone ? 0 : most);
     add(build, ALWAYS, "buckets", 4 * (whole + sums + work),
         "4 B x (%.0f of %d layers, embedding and head + %.0f sums + %.0f workspace)", whole, layers, sums, work);
 }

@@ -113,7 +113,8 @@ static enum status scratch_alloc(struct params *params)
     }
     bytes = bytes > norm ? bytes : norm;
     TRY(dev_room_take(&params->room, (int64_t)bytes, "workspace of sums", &params->scratch));
-    TRY(dev_room_take(&params->room, per * (int64_t)sizeof(float), "a summed part", &params->sum));
+    if (params->stage >= 2)
+        TRY(dev_room_take(&params->room, per * (int64_t)sizeof(float), "a summed part", &params->sum));
     size_t over = params_norm_group(params) != NULL ? groups_sum_room(params_norm_group(params), 1) : 0;
     return dev_room_take(&params->room, (int64_t)(((size_t)params->layout->units + over) * sizeof(double)),
                          "sums of squares", &params->squares);

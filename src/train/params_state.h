@@ -76,7 +76,7 @@ struct params {
     struct slot first, last;           /* of the embedding's and the last unit, stage 3 */
     struct slot grads[PARAMS_SLOTS];   /* of layers, stages 2 and 3: 0 whenever nobody has one; in line there is one */
     struct slot grads_first, grads_last; /* stages 2 and 3 */
-    float *sum;                          /* [largest per] of one reduce */
+    float *sum;                          /* [largest per] of one reduce, stages 2 and 3 */
     void *scratch;                       /* of collectives and norms */
     double *squares;                     /* device: [units], then room for a sum over ranks */
 };

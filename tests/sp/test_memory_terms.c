@@ -302,7 +302,7 @@ static void what_the_harness_holds_by_units(void **state)
     assert_true(model.tied && outside > layer && model.params % 4 == 0 && outside % 4 == 0);
     problem_from_model(&model, 8192, 4, &problem);
     for (int stage = 0; stage < 4; stage++) {
-        int64_t sums = stage == 1 ? part : 0, most = stage == 0 ? outside : outside / 4;
+        int64_t sums = stage == 1 ? part : 0, most = stage < 2 ? 0 : outside / 4;
         struct work_memory memory, cpu;
         plan.zero_stage = stage;
         work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, &memory);
