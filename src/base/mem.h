@@ -36,6 +36,8 @@ enum status mem_limits_at(const char *root, int64_t *out_available, int64_t *out
 /* What was resident of this process at most; of shared memory that several processes map now, as ranks do each other's windows, its part alone.
  * Right while what was mapped at the peak is still mapped, by all of them. 0: the kernel does not say. */
 int64_t mem_resident(void);
+/* From here on at most, where the kernel forgets what was before. */
+void mem_resident_restart(void);
 
 #ifdef __cplusplus
 }

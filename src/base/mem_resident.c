@@ -1,6 +1,7 @@
 /* base/mem_resident.c -- what this process has had of the machine's memory. */
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <sys/resource.h>
 
@@ -24,8 +25,36 @@ static int64_t of_others(void)
     return all_kib * 1024;
 }
 
+/* The most of any time since the process began, or since it was told to forget. */
+static int64_t high_water(void)
+{
+    char line[512];
+    long long kib = 0;
+    struct rusage usage;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file != NULL && kib == 0 && fgets(line, sizeof line, file) != NULL)
+        (void)sscanf(line, "VmHWM: %lld", &kib);
+    if (file != NULL)
+        fclose(file);
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
+        kib = usage.ru_maxrss;
+    return kib * 1024;
+}
+
 int64_t mem_resident(void)
 {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 - of_others() : 0;
+    int64_t most = high_water();
+    return most > 0 ? most - of_others() : 0;
+}
+
+void mem_resident_restart(void)
+{
+    FILE *file = fopen("/proc/self/clear_refs", "we");
+#ifdef __GLIBC__
+    (void)malloc_trim(0); /* what was freed and kept for what comes */
+#endif
+    if (file == NULL)
+        return;
+    fputs("5", file); /* the high-water mark alone */
+    fclose(file);
 }

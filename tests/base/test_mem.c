@@ -212,6 +212,22 @@ static void shared_pages_are_shared_out(void **state)
     }
 }
 
+static void what_was_resident_is_forgotten(void **state)
+{
+    (void)state;
+    enum { BYTES = 64 << 20 };
+    void *own;
+    if (access("/proc/self/clear_refs", W_OK) != 0 || CHECK_SANITIZED)
+        skip(); /* a sanitizer keeps what is freed */
+    CHECK_OK(mem_alloc(BYTES, "test", &own));
+    memset(own, 1, BYTES);
+    int64_t with = mem_resident();
+    free(own);
+    assert_true(mem_resident() >= with);
+    mem_resident_restart();
+    assert_true(mem_resident() <= with - BYTES / 2);
+}
+
 #define IN_TEMP(test) cmocka_unit_test_setup_teardown(test, open_temp, close_temp)
 
 int main(void)
@@ -222,7 +238,7 @@ int main(void)
         cmocka_unit_test(this_machine_answers),        IN_TEMP(without_groups_the_machine_decides),
         IN_TEMP(version_1_counts_use_without_cache),   IN_TEMP(version_2_takes_the_tightest_ancestor),
         IN_TEMP(a_container_sees_part_of_the_tree),    IN_TEMP(a_number_beyond_64_bits_is_no_limit),
-        cmocka_unit_test(shared_pages_are_shared_out),
+        cmocka_unit_test(shared_pages_are_shared_out), cmocka_unit_test(what_was_resident_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
