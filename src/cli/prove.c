@@ -123,8 +123,7 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
         return STATUS_OK;
     }
     proof->step_us = stats_median(taken.us, STEPS);
-    /* A process of the CPU was larger while parts were measured. */
-    proof->bytes = rec->request.dev == DEV_CPU ? result.bytes : result.peak_bytes;
+    proof->bytes = result.peak_bytes;
     return STATUS_OK;
 }
 

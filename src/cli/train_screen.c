@@ -271,16 +271,12 @@ static void add_memory(struct text *out, const struct train_screen *screen, cons
     const struct work_memory *m = &result->predicted;
     text_add(out, "memory       %s %s at most", units_format_bytes((double)result->peak_bytes, buf),
              screen->dev == DEV_CPU ? "resident in a process" : "in use on a GPU after the steps");
-    if (m->n > 0)
-        text_add(out, ", predicted %s", units_format_bytes((double)m->peak_bytes, buf));
+    text_add(out, ", predicted %s", units_format_bytes((double)m->peak_bytes, buf));
     if (m->host_bytes > 0)
         text_add(out, " and of the host %s", units_format_bytes((double)m->host_bytes, buf));
-    if (m->n > 0) {
-        text_add(out, "\n             (");
-        add_terms(out, m);
-        text_add(out, ")");
-    }
-    text_add(out, "\n");
+    text_add(out, "\n             (");
+    add_terms(out, m);
+    text_add(out, ")\n");
 }
 
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result)

@@ -73,11 +73,9 @@ static void add_result(json_t *document, const struct train_screen *screen, cons
     json_object_set_new(document, "memory_bytes", json_integer(result->bytes));
     json_object_set_new(document, "host_memory_bytes", json_integer(result->host_bytes));
     json_object_set_new(document, "peak_bytes", json_integer(result->peak_bytes));
-    if (result->predicted.n > 0) {
-        json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted.peak_bytes));
-        json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted.host_bytes));
-        json_object_set_new(document, "predicted_terms", terms_json(&result->predicted));
-    }
+    json_object_set_new(document, "predicted_peak_bytes", json_integer(result->predicted.peak_bytes));
+    json_object_set_new(document, "predicted_host_bytes", json_integer(result->predicted.host_bytes));
+    json_object_set_new(document, "predicted_terms", terms_json(&result->predicted));
     if (options->verify)
         json_object_set_new(document, "verify",
                             json_pack("{s:f s:f s:f s:f s:f s:i s:f}", "loss", result->verdict.loss, "whole_loss",

@@ -24,6 +24,8 @@ struct direct_memory {
 
 /* What the windows of allocations of `bytes` in all, as a layer makes them (exec_layer.c), take together at most. */
 size_t direct_memory_room(size_t bytes);
+/* What those of n allocations, in this order, take together. */
+size_t direct_memory_windows(const size_t *bytes, int n);
 enum status direct_memory_alloc(struct direct_memory *memory, size_t bytes, const char *what, void **out);
 void direct_memory_free(struct direct_memory *memory, void *local); /* accepts NULL */
 void direct_memory_destroy(struct direct_memory *memory);

@@ -16,17 +16,23 @@ static size_t round_up(size_t bytes)
     return (bytes + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
 }
 
+/* Of the window for `bytes` that comes after `before` others. */
+static size_t window_size(int before, size_t bytes)
+{
+    size_t share = WINDOW_FIRST_BYTES;
+    for (int i = 0; i < before && share < WINDOW_SHARED_BYTES; i++)
+        share *= 2;
+    return bytes > share / 2 ? bytes : share;
+}
+
 static enum status window_add(struct direct_memory *memory, size_t bytes, const char *what)
 {
     void *windows = memory->windows;
-    size_t share = WINDOW_FIRST_BYTES;
-    for (int i = 0; i < memory->n && share < WINDOW_SHARED_BYTES; i++)
-        share *= 2;
     enum status status = mem_grow(&windows, &memory->cap, (size_t)memory->n + 1, sizeof *memory->windows);
     memory->windows = windows;
     TRY(comm_agree(memory->group, status, "keep track of a window"));
     struct direct_window add = {.used = 0};
-    TRY(window_create(memory->group, bytes > share / 2 ? bytes : share, what, &add.window));
+    TRY(window_create(memory->group, window_size(memory->n, bytes), what, &add.window));
     memory->windows[memory->n++] = add;
     return STATUS_OK;
 }
@@ -37,6 +43,21 @@ size_t direct_memory_room(size_t bytes)
 {
     size_t most = 3 * (size_t)WINDOW_SHARED_BYTES, ends = bytes < most ? bytes + bytes / 2 + WINDOW_FIRST_BYTES : most;
     return bytes + (ends < most ? ends : most);
+}
+
+size_t direct_memory_windows(const size_t *bytes, int n)
+{
+    size_t all = 0, left = 0;
+    int windows = 0;
+    for (int i = 0; i < n; i++) {
+        size_t take = round_up(bytes[i] > 0 ? bytes[i] : 1);
+        if (take > left) {
+            left = window_size(windows++, take);
+            all += left;
+        }
+        left -= take;
+    }
+    return all;
 }
 
 static bool last_has(const struct direct_memory *memory, size_t bytes)

@@ -32,8 +32,10 @@ struct target_memory {
                                  offloaded optimizer leaves these on the device: train/params.h; else as above */
     bool grads_late;          /* ZeRO-1 and -2: no gradient is allocated before a step's first backward */
     bool master_fp32;         /* ZeRO-1 and -2 copy the parameters to fp32 even when they are fp32 */
-    int64_t context_bytes;    /* device context, libraries, communicators */
+    int64_t context_bytes;    /* device context, libraries; communicators too where comm_bytes is 0 */
     int64_t context_cpu_bytes; /* the same of a process whose device is the CPU */
+    int64_t comm_bytes, sum_bytes; /* a communicator between GPUs, and what its sums take beside */
+    int64_t comm_cpu_bytes;   /* of a process that is not alone */
     double host_factor;       /* pinned host memory per offloaded byte */
 };
 

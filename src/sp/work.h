@@ -44,7 +44,7 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
 
 /* Elements of the parameters that one rank has where nothing is sharded, and how many ranks share each kind of them: the pieces of
- * layers that split_gather cuts, 0 of other methods, and all the rest. Biases and norms of q and k are not told apart from the layers'
+ * layers that ranks cut (plan_ways), 0 where none do, and all the rest. Biases and norms of q and k are not told apart from the layers'
  * matrices. */
 struct work_params {
     double cut, whole;
@@ -65,6 +65,10 @@ void work_zero(const struct model *model, const struct problem *problem, const s
 
 /* Bytes that exec_create allocates on one rank for this layer, staging of the exchange included, the kernel's workspace not. */
 int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan);
+/* What windows of the exchange take beside them: their ends, which no buffer fills. */
+int64_t work_window_bytes(const struct problem *problem, const struct plan *plan);
+/* The workspace that the plan's kernel asks for there on a device of so many threads; 0 of a kernel that is not in this build. */
+int64_t work_kernel_bytes(const struct problem *problem, const struct plan *plan, int threads);
 
 /* Products with the vocabulary per micro-step: logits, dX and dW; one more where the loss computes the logits again (tiled: each
  * tile is checkpointed). Fused losses make both gradients in the forward pass, from the logits they have. */
@@ -83,7 +87,7 @@ struct work_term {
     bool host;          /* host memory, not the device's */
     bool live_at_peak;  /* adds to the peak (the phases attention, mlp, loss and step exclude each other) */
 };
-enum { WORK_TERMS = 20 };
+enum { WORK_TERMS = 24 };
 struct work_memory {
     int n;
     struct work_term term[WORK_TERMS];
@@ -94,9 +98,10 @@ struct work_memory {
 /* The device context is that of the device of the plan's exchange; CUDA when this build does not know it. */
 void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_memory *out);
-/* The same on a device of another kind than the exchange's: a plan measured on a stand-in, made for a machine that is not here. */
+/* The same on a device of another kind than the exchange's: a plan measured on a stand-in, made for a machine that is not here. threads: of
+ * a rank's kernels on CPUs, each of which has some workspace; 1 where that is not known. */
 void work_memory_on(const struct model *model, const struct problem *problem, const struct plan *plan,
-                    const struct target *target, enum dev_kind dev, struct work_memory *out);
+                    const struct target *target, enum dev_kind dev, int threads, struct work_memory *out);
 
 /* Bytes in fp32 of the logits that a harness has at a time under a tiled loss, at most. */
 int64_t work_logits_tile(enum dev_kind dev);

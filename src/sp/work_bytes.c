@@ -4,8 +4,11 @@
 
 #include "kernels/attention.h"
 #include "sp/exchange.h"
+#include "sp/exchange_direct.h"
 #include "sp/exec_chunk.h"
 #include "sp/shard.h"
+
+#include <string.h>
 
 static int sp_of(const struct plan *plan)
 {
@@ -172,19 +175,34 @@ static int64_t ring_held(const struct problem *problem, const struct plan *plan,
     return bytes;
 }
 
-/* Of split_gather: this rank's heads of all tokens, once. */
-static int64_t gathered_bytes(const struct problem *problem, const struct plan *plan)
+/* Names of GPUs' exchanges with windows, for builds without them. */
+static bool has_windows(const struct plan *plan, bool *stages)
 {
-    int64_t ranks = sp_of(plan), tokens = problem->batch * shard_padded(problem, plan);
-    int64_t heads = problem->heads / ranks, kv = model_kv_local(problem->kv_heads, (int)ranks);
-    int64_t lanes = problem->head_dim + problem_dim_v(problem), both = problem->direction & PROBLEM_BACKWARD ? 2 : 1;
-    return tokens * ((heads + kv) * lanes * dtype_bytes(problem->dtype) * both + heads * (int64_t)sizeof(float));
+    static const char *const names[] = {"push", "pull", "ce"};
+    const struct exchange *exchange = exchange_find(plan->exchange);
+    bool windows = exchange != NULL && exchange->windows;
+    for (size_t i = 0; i < sizeof names / sizeof *names && exchange == NULL; i++)
+        windows = windows || strcmp(plan->exchange, names[i]) == 0;
+    *stages = exchange != NULL ? exchange->staging_bytes != NULL : !windows;
+    return windows;
 }
 
-int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
+/* A rank's part of a layer that several cut. */
+struct piece {
+    struct problem problem;
+    struct plan plan;
+};
+
+static struct piece piece_of(const struct problem *problem, const struct plan *plan)
 {
-    if (plan->method == PLAN_METHOD_SPLIT_GATHER)
-        return gathered_bytes(problem, plan);
+    struct piece piece = {*problem, *plan};
+    if (plan_cut(&piece.problem, &piece.plan) != STATUS_OK)
+        status_clear(); /* documents without room for one of padding: the same bytes */
+    return piece;
+}
+
+static int64_t layer_bytes(const struct problem *problem, const struct plan *plan)
+{
     int64_t ranks = plan_head_ranks(plan), batch = problem->batch, tokens = shard_local(problem, plan) * ranks;
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), elem = dtype_bytes(problem->dtype);
     int64_t heads = problem->heads / ranks, kv = model_kv_local(problem->kv_heads, (int)ranks);
@@ -195,12 +213,73 @@ int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
     int64_t head_row = heads * (dim + dim_v) + kv * (dim + dim_v);
     int64_t in = heads * dim + kv * (dim + dim_v), out = heads * dim_v, widest = in > out ? in : out;
     int64_t bytes = tokens_local(problem, plan) * seq_row * elem * both;
-    const struct exchange *exchange = exchange_find(plan->exchange);
-    bool stages = exchange == NULL || exchange->staging_bytes != NULL;
+    bool stages;
+    (void)has_windows(plan, &stages);
     if (ranks > 1)
         bytes += batch * tokens * (head_row * elem * both + (stages ? 2 * widest * elem : 0));
     bytes += batch * tokens * heads * (int64_t)sizeof(float); /* softmax statistics */
     if (both == 2 && exec_chunk_shared(problem, plan, 0))
         bytes += batch * tokens * kv * (dim + dim_v) * (int64_t)sizeof(float);
     return bytes + ring_held(problem, plan, tokens, heads);
+}
+
+int64_t work_exec_bytes(const struct problem *problem, const struct plan *plan)
+{
+    struct piece piece = piece_of(problem, plan);
+    return layer_bytes(&piece.problem, &piece.plan);
+}
+
+/* The order in which exec_layer.c asks for them: q, k, v, o, d_o, dq, dk, dv by sequence, then by heads. */
+int64_t work_window_bytes(const struct problem *problem, const struct plan *plan)
+{
+    const struct piece piece = piece_of(problem, plan);
+    int64_t ranks = plan_head_ranks(&piece.plan), buffers = 0;
+    int64_t row = tokens_local(&piece.problem, &piece.plan) * dtype_bytes(problem->dtype);
+    int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), heads = piece.problem.heads;
+    int64_t kv[2] = {piece.problem.kv_heads, ranks * model_kv_local(piece.problem.kv_heads, (int)ranks)};
+    int n = problem->direction & PROBLEM_BACKWARD ? 8 : 4;
+    bool stages;
+    size_t bytes[16];
+    if (ranks == 1 || !has_windows(&piece.plan, &stages))
+        return 0;
+    for (int side = 0; side < 2; side++) {
+        int64_t of[] = {heads * dim,   kv[side] * dim, kv[side] * dim_v, heads * dim_v,
+                        heads * dim_v, heads * dim,    kv[side] * dim,   kv[side] * dim_v};
+        for (int i = 0; i < n; i++) {
+            bytes[side * n + i] = (size_t)(row * of[i]);
+            buffers += row * of[i];
+        }
+    }
+    return (int64_t)direct_memory_windows(bytes, 2 * n) - buffers;
+}
+
+int64_t work_kernel_bytes(const struct problem *problem, const struct plan *plan, int threads)
+{
+    const struct piece piece = piece_of(problem, plan);
+    const struct attention *attention = attention_find(plan->attention);
+    bool rings = plan_ring(&piece.plan) > 1, backward = (problem->direction & PROBLEM_BACKWARD) != 0;
+    int64_t tokens = shard_local(&piece.problem, &piece.plan) * plan_head_ranks(&piece.plan);
+    size_t most = 0;
+    for (int c = 0; c < piece.plan.chunks && attention != NULL; c++) {
+        struct exec_chunk heads;
+        exec_chunk(&piece.problem, &piece.plan, 0, c, &heads);
+        struct attention_shape shape = {.batch = rings ? 1 : problem->batch, /* a ring goes row by row */
+                                        .seq_q = tokens,
+                                        .seq_k = tokens,
+                                        .heads = heads.count,
+                                        .kv_heads = heads.kv_count,
+                                        .head_dim = problem->head_dim,
+                                        .head_dim_v = problem_dim_v(problem),
+                                        .dtype = problem->dtype,
+                                        .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
+                                        .window = rings ? 0 : problem->window};
+        attention_shape_fill(&shape);
+        shape.group = piece.problem.heads / piece.problem.kv_heads;
+        shape.group_first = heads.group_first;
+        for (int back = 0; back <= backward; back++) {
+            size_t bytes = attention->workspace_bytes(&shape, back != 0, threads);
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return (int64_t)most;
 }

@@ -9,7 +9,7 @@
  * what is allocated when; arXiv 2205.05198 for activations, without dropout masks and with FlashAttention; DeepSpeed's
  * TiledMLP and tiled loss for tiles; the coefficients are the target's. docs/models.md derives each line.
  */
-#include "sp/work.h"
+#include "sp/work_memory_state.h"
 
 #include "kernels/attention.h"
 #include "model/model.h"
@@ -21,39 +21,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNIT_LAYERS = 2 }; /* a harness that goes by units: layers whole at a time */
-
-enum phase { ATTENTION, MLP, LOSS, STEP, ALWAYS, OUTSIDE_STEP, AFTER_LOSS, LAYERS, HOST };
-
-/* Everything the terms are made of. */
-struct sizes {
-    const struct model *model;
-    const struct problem *problem;
-    const struct plan *plan;
-    const struct target_memory *coef;
-    double b, s, q, n;     /* bytes of the dtype; local tokens; heads * head_dim; sp */
-    double h, f, vocab;    /* hidden; ffn of the experts that a token visits, or of a wider dense layer; vocabulary */
-    double layers, params; /* params: of the whole model */
-    struct work_params held;
-    double layer;      /* elements of one, or of a rank's piece of it */
-    double group;      /* G: ranks that share what is not cut, 1 where nothing is sharded */
-    double kv_sent;    /* kv heads each rank's tokens travel with: max(kv_heads, ranks that exchange heads) */
-    const char *class; /* of the attention, NULL: none */
-    int class_index;
-    enum dev_kind dev;
-};
-
-struct build {
-    struct work_memory *out;
-    enum phase phase[WORK_TERMS];
-};
-
-static void add(struct build *build, enum phase phase, const char *name, double bytes, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static void add(struct build *build, enum phase phase, const char *name, double bytes, const char *fmt, ...)
+void memory_add(struct build *build, enum phase phase, const char *name, double bytes, const char *fmt, ...)
 {
-    const double most = (double)(INT64_C(1) << 57); /* 20 of them still add up */
+    const double most = (double)(INT64_C(1) << 57); /* 24 of them still add up */
     struct work_memory *out = build->out;
     if (out->n == WORK_TERMS || !(bytes > 0))
         return;
@@ -69,16 +39,16 @@ static void add(struct build *build, enum phase phase, const char *name, double 
 }
 
 static void sizes_fill(const struct model *model, const struct problem *problem, const struct plan *plan,
-                       const struct target *target, enum dev_kind dev, struct sizes *z)
+                       const struct target *target, enum dev_kind dev, int threads, struct sizes *z)
 {
-    int sp = plan->sp > 0 ? plan->sp : 1;
     z->model = model;
     z->problem = problem;
     z->plan = plan;
     z->coef = &target->memory;
     z->dev = dev;
+    z->threads = threads;
     z->b = dtype_bytes(problem->dtype);
-    z->n = sp;
+    z->ways = plan_ways(plan);
     z->s = (double)problem->batch * (double)shard_local(problem, plan);
     z->q = (double)problem->heads * problem->head_dim;
     z->h = (double)model->hidden;
@@ -110,19 +80,7 @@ static enum phase grads_phase(const struct sizes *z)
     return late && z->plan->accumulate == 1 ? AFTER_LOSS : ALWAYS;
 }
 
-/* What is not in layers: embedding and head. */
-static double outside_layers(const struct sizes *z)
-{
-    return (double)z->model->params_embedding * (z->model->tied ? 1 : 2);
-}
-
-/* Elements of one kind on this rank, and in words: "8030261248 parameters / 8". */
-struct elems {
-    double n;
-    char text[96];
-};
-
-static struct elems elems_of(const struct sizes *z, bool sharded)
+struct elems memory_elems(const struct sizes *z, bool sharded)
 {
     const struct work_params *p = &z->held;
     double group = sharded ? p->whole_group : 1, cut_group = sharded ? p->cut_group : 1;
@@ -145,28 +103,29 @@ static void add_states(struct build *build, const struct sizes *z)
     bool offload = z->plan->offload != PLAN_OFFLOAD_NONE, grads_away = offload && !z->coef->units;
     bool stays = z->coef->units && z->b == 4; /* fp32 weights are what is gathered: only moments go */
     bool master = z->b < 4 || (z->coef->master_fp32 && stage >= 1 && stage <= 2);
-    struct elems params = elems_of(z, stage >= 3), grads = elems_of(z, stage >= 2), states = elems_of(z, stage >= 1);
+    struct elems params = memory_elems(z, stage >= 3), grads = memory_elems(z, stage >= 2),
+                 states = memory_elems(z, stage >= 1);
     double state = master ? 12 : 8, grad = z->coef->units ? 4 : z->b;
     if (!offload_params)
-        add(build, ALWAYS, "params", z->b * params.n, "%.0f B x %s", z->b, params.text);
+        memory_add(build, ALWAYS, "params", z->b * params.n, "%.0f B x %s", z->b, params.text);
     if (!grads_away || stage < 2) /* sharded gradients go to the host as they are reduced */
-        add(build, grads_phase(z), "grads", grad * grads.n, "%.0f B x %s%s", grad, grads.text,
-            grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
+        memory_add(build, grads_phase(z), "grads", grad * grads.n, "%.0f B x %s%s", grad, grads.text,
+                   grads_phase(z) == AFTER_LOSS ? ", from the first backward on" : "");
     if (!offload)
-        add(build, ALWAYS, "states", state * states.n, "%.0f B x %s: %s", state, states.text,
-            master ? "fp32 copy, two moments" : "two moments");
+        memory_add(build, ALWAYS, "states", state * states.n, "%.0f B x %s: %s", state, states.text,
+                   master ? "fp32 copy, two moments" : "two moments");
     else if (stays && master)
-        add(build, ALWAYS, "states", 4 * states.n, "4 B x %s: fp32 copy", states.text);
+        memory_add(build, ALWAYS, "states", 4 * states.n, "4 B x %s: fp32 copy", states.text);
     if (!grads_away && grad < 4) /* DeepSpeed's estimates: 18 P/G in stage 3, 2 P + 18 P/G in stage 2 */
-        add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * states.n, "%d B x %s: gradients in fp32",
-            stage == 3 ? 2 : 4, states.text);
+        memory_add(build, STEP, "step_grads", (stage == 3 ? 2 : 4) * states.n, "%d B x %s: gradients in fp32",
+                   stage == 3 ? 2 : 4, states.text);
     double away = (stays ? 8 : state) + (grads_away ? 4 : 0);
     if (offload)
-        add(build, HOST, "host_states", z->coef->host_factor * away * states.n, "%.1f x %.0f B x %s",
-            z->coef->host_factor, away, states.text);
+        memory_add(build, HOST, "host_states", z->coef->host_factor * away * states.n, "%.1f x %.0f B x %s",
+                   z->coef->host_factor, away, states.text);
     if (offload_params)
-        add(build, HOST, "host_params", z->coef->host_factor * z->b * params.n, "%.1f x %.0f B x %s",
-            z->coef->host_factor, z->b, params.text);
+        memory_add(build, HOST, "host_params", z->coef->host_factor * z->b * params.n, "%.1f x %.0f B x %s",
+                   z->coef->host_factor, z->b, params.text);
 }
 
 /* ZeRO-3 has weights and gradients of the embedding and of a layer whole while they are in use. Once it has seen the
@@ -176,12 +135,13 @@ static void add_gather(struct build *build, const struct sizes *z)
     double used = (double)z->model->params_embedding + z->layer;
     double live = z->coef->live_elems < z->model->params ? (double)z->coef->live_elems : z->params;
     if (live > used)
-        add(build, ALWAYS, "gather", z->b * (live + used),
-            "%.0f B x (%.0f weights kept + gradients of embedding %lld + layer %.0f)", z->b, live,
-            (long long)z->model->params_embedding, z->layer);
+        memory_add(build, ALWAYS, "gather", z->b * (live + used),
+                   "%.0f B x (%.0f weights kept + gradients of embedding %lld + layer %.0f)", z->b, live,
+                   (long long)z->model->params_embedding, z->layer);
     else
-        add(build, ALWAYS, "gather", 2 * z->b * used, "2 x %.0f B x (embedding %lld + layer %.0f): whole while in use",
-            z->b, (long long)z->model->params_embedding, z->layer);
+        memory_add(build, ALWAYS, "gather", 2 * z->b * used,
+                   "2 x %.0f B x (embedding %lld + layer %.0f): whole while in use", z->b,
+                   (long long)z->model->params_embedding, z->layer);
 }
 
 /* Where gradients are collected to be reduced. ZeRO-3 allocates one buffer at the start, of the type that it reduces in;
@@ -193,55 +153,15 @@ static void add_buckets(struct build *build, const struct sizes *z)
     double bytes = third && z->coef->reduce_bytes[many] > 0 ? z->coef->reduce_bytes[many] : z->b;
     int buffers = third ? 1 : z->coef->reduce_buffers;
     if (z->params > 0 && z->plan->zero_stage >= 1)
-        add(build, third ? ALWAYS : LAYERS, "buckets", buffers * bytes * elems, "%d x %.0f B x %.0f elements%s",
-            buffers, bytes, elems, third ? "" : ", while layers run backward");
-}
-
-/* A harness that goes by units: those of layers lend their places to each other, embedding and head have their own. */
-static void add_unit_weights(struct build *build, const struct sizes *z)
-{
-    double outside = outside_layers(z);
-    struct elems mine = elems_of(z, true);
-    int stage = z->plan->zero_stage;
-    if (stage == 3)
-        add(build, ALWAYS, "gather", z->b * (UNIT_LAYERS * z->layer + outside),
-            "%.0f B x (%d layers of %.0f + embedding and head %.0f): whole while in use", z->b, UNIT_LAYERS, z->layer,
-            outside);
-    else if (stage > 0 && z->b < 4)
-        add(build, ALWAYS, "gather", z->b * mine.n, "%.0f B x %s: this rank's, to be gathered", z->b, mine.text);
-}
-
-/* Gradients that are whole until they are reduced, of a second layer where the first is reduced beside it, with the summed part of one unit; room
- * for a unit from all ranks unless NCCL sums. Stage 1 sums beside the whole gradients. */
-static void add_unit_grads(struct build *build, const struct sizes *z)
-{
-    const struct plan *plan = z->plan;
-    bool cpu = z->dev == DEV_CPU, alone = plan->sp * plan->dp_shard * plan->dp_replicate == 1;
-    double layer = z->layer, embedding = (double)z->model->params_embedding;
-    double most = layer > embedding ? layer : embedding;
-    double layer_group = plan->zero_stage > 0 && z->held.cut > 0 ? z->held.cut_group : z->group;
-    double part = layer / layer_group > embedding / z->group ? layer / layer_group : embedding / z->group;
-    int layers = plan->zero_stage < 2 ? 0 : cpu || z->group < 2 ? 1 : UNIT_LAYERS;
-    double whole = layers > 0 ? layers * layer + outside_layers(z) : 0;
-    double sums = plan->zero_stage == 1 ? elems_of(z, true).n : 0;
-    double work = (layers > 0 ? part : 0) + (!cpu || alone ? 0 : most);
-    add(build, ALWAYS, "buckets", 4 * (whole + sums + work),
-        "4 B x (%.0f of %d layers, embedding and head + %.0f sums + %.0f workspace)", whole, layers, sums, work);
+        memory_add(build, third ? ALWAYS : LAYERS, "buckets", buffers * bytes * elems, "%d x %.0f B x %.0f elements%s",
+                   buffers, bytes, elems, third ? "" : ", while layers run backward");
 }
 
 static void add_runtime(struct build *build, const struct sizes *z)
 {
-    bool cpu = z->dev == DEV_CPU;
-    if (z->coef->units) {
-        add_unit_weights(build, z);
-        add_unit_grads(build, z);
-    } else {
-        if (z->plan->zero_stage == 3)
-            add_gather(build, z);
-        add_buckets(build, z);
-    }
-    add(build, ALWAYS, "context", (double)(cpu ? z->coef->context_cpu_bytes : z->coef->context_bytes), "%s",
-        cpu ? "process, libraries, communicators" : "device context, libraries, communicators");
+    if (z->plan->zero_stage == 3)
+        add_gather(build, z);
+    add_buckets(build, z);
 }
 
 /* Bytes that one layer keeps for its backward when nothing is recomputed, by the phase they belong to. */
@@ -263,17 +183,17 @@ static void add_kept(struct build *build, const struct sizes *z)
     double layer = 4 * input + saved_attention(z) + saved_mlp(z);
     switch (z->plan->checkpointing) {
     case PLAN_CHECKPOINTING_FULL:
-        add(build, OUTSIDE_STEP, "checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B",
-            z->layers, z->s, z->h, z->b);
+        memory_add(build, OUTSIDE_STEP, "checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B",
+                   z->layers, z->s, z->h, z->b);
         return;
     case PLAN_CHECKPOINTING_OFFLOAD:
-        add(build, HOST, "host_checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B", z->layers,
-            z->s, z->h, z->b);
+        memory_add(build, HOST, "host_checkpoints", z->layers * input, "%.0f layers x %.0f tokens x %.0f x %.0f B",
+                   z->layers, z->s, z->h, z->b);
         return;
     default:
-        add(build, OUTSIDE_STEP, "activations", z->layers * layer,
-            "%.0f layers x %.0f tokens x %.0f B: 4 hidden, q k v o, softmax, %d ffn", z->layers, z->s,
-            z->s > 0 ? layer / z->s : 0, z->model->gated ? 4 : 2);
+        memory_add(build, OUTSIDE_STEP, "activations", z->layers * layer,
+                   "%.0f layers x %.0f tokens x %.0f B: 4 hidden, q k v o, softmax, %d ffn", z->layers, z->s,
+                   z->s > 0 ? layer / z->s : 0, z->model->gated ? 4 : 2);
     }
 }
 
@@ -285,31 +205,20 @@ static void add_attention(struct build *build, const struct sizes *z)
     if (copies <= 0)
         copies = z->coef->attention_copies;
     if (copies <= 0) {
-        add(build, ATTENTION, "attention", (double)work_exec_bytes(z->problem, z->plan) - kept,
-            "buffers of the exchange and of the kernel, counted");
+        memory_add(build, ATTENTION, "attention", (double)work_exec_bytes(z->problem, z->plan) - kept,
+                   "buffers of the exchange and of the kernel, counted");
         return;
     }
     /* c_q was fitted to runs whose KV heads were copied 4 to 8 times and shows no growth with that: the copies are
      * inside it. */
     double more =
         z->b * z->s * (z->kv_sent - z->problem->kv_heads) * (z->problem->head_dim + problem_dim_v(z->problem));
-    add(build, ATTENTION, "attention", copies * z->b * z->s * z->q - more - kept,
-        "%.1f x %.0f B x %.0f tokens x %.0f (%s)%s%s", copies, z->b, z->s, z->q,
-        z->class != NULL ? z->class : z->plan->attention, more > 0 ? " - kv_copies" : "",
-        kept > 0 ? " - activations" : "");
-    add(build, ATTENTION, "kv_copies", more, "%.0f B x %.0f tokens x (%.0f - %d) kv heads x (%d + %d)", z->b, z->s,
-        z->kv_sent, z->problem->kv_heads, z->problem->head_dim, problem_dim_v(z->problem));
-}
-
-/* Under split_gather weights meet the rows of all ranks: normalised ones, the gradient that is summed over ranks, and, unless NCCL does, what
- * sums a sequence at a time (sp/block.c). */
-static void add_rows(struct build *build, const struct sizes *z)
-{
-    double all = z->s * z->n;
-    double one = z->dev == DEV_CPU && z->problem->batch > 0 ? all / (double)z->problem->batch : 0;
-    if (z->held.cut > 0)
-        add(build, LAYERS, "rows", z->b * z->h * (2 * all + one),
-            "%.0f B x (2 x %.0f tokens of all ranks + %.0f) x %.0f", z->b, all, one, z->h);
+    memory_add(build, ATTENTION, "attention", copies * z->b * z->s * z->q - more - kept,
+               "%.1f x %.0f B x %.0f tokens x %.0f (%s)%s%s", copies, z->b, z->s, z->q,
+               z->class != NULL ? z->class : z->plan->attention, more > 0 ? " - kv_copies" : "",
+               kept > 0 ? " - activations" : "");
+    memory_add(build, ATTENTION, "kv_copies", more, "%.0f B x %.0f tokens x (%.0f - %d) kv heads x (%d + %d)", z->b,
+               z->s, z->kv_sent, z->problem->kv_heads, z->problem->head_dim, problem_dim_v(z->problem));
 }
 
 static void add_mlp(struct build *build, const struct sizes *z)
@@ -319,9 +228,9 @@ static void add_mlp(struct build *build, const struct sizes *z)
     double kept = z->plan->checkpointing == PLAN_CHECKPOINTING_NONE ? saved_mlp(z) : 0;
     double wide = z->coef->mlp_copies * z->b * rows * z->f, hidden = z->coef->mlp_hidden * z->b * z->s * z->h;
     if (z->f > 0)
-        add(build, MLP, "mlp", wide + hidden - kept,
-            "%.2f x %.0f B x %.0f rows x %.0f + %.0f x %.0f B x %.0f tokens x %.0f%s", z->coef->mlp_copies, z->b, rows,
-            z->f, z->coef->mlp_hidden, z->b, z->s, z->h, kept > 0 ? " - activations" : "");
+        memory_add(build, MLP, "mlp", wide + hidden - kept,
+                   "%.2f x %.0f B x %.0f rows x %.0f + %.0f x %.0f B x %.0f tokens x %.0f%s", z->coef->mlp_copies, z->b,
+                   rows, z->f, z->coef->mlp_hidden, z->b, z->s, z->h, kept > 0 ? " - activations" : "");
 }
 
 /* Logits in the storage dtype, their fp32 copy, and what log-softmax and gradients need: c_l bytes an entry in all. Tiles
@@ -339,53 +248,13 @@ static void add_loss(struct build *build, const struct sizes *z)
         snprintf(note, sizeof note, " / %.0f tiles", tiles);
     }
     double rest = all - z->b - copy;
-    add(build, LOSS, "logits", z->b * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", z->b, z->s, z->vocab, note);
-    add(build, LOSS, "logits_fp32", copy * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", copy, z->s, z->vocab,
-        note);
-    add(build, LOSS, "logits_grad", rest * entries / tiles, "%.1f B x %.0f tokens x %.0f%s: softmax and gradients",
-        rest, z->s, z->vocab, note);
+    memory_add(build, LOSS, "logits", z->b * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", z->b, z->s, z->vocab,
+               note);
+    memory_add(build, LOSS, "logits_fp32", copy * entries / tiles, "%.0f B x %.0f tokens x %.0f%s", copy, z->s,
+               z->vocab, note);
+    memory_add(build, LOSS, "logits_grad", rest * entries / tiles,
+               "%.1f B x %.0f tokens x %.0f%s: softmax and gradients", rest, z->s, z->vocab, note);
 }
-/* Each tile reads and writes the gradients of the whole head once: on an H200, 512 rows of 32,768 logits a tile, over half of the head's
- * time. A CPU's caches want less, and its products are slower. */
-int64_t work_logits_tile(enum dev_kind dev)
-{
-    return dev == DEV_CPU ? 64 << 20 : 1 << 30;
-}
-
-/* Buffers of a harness that goes by units stay from step to step: all are there at once. What is kept for backward is there `sets` times.
- * Counted in train/decoder.c (x, h, dx, logits), sp/block.c (h, d_h, x', gate, up, their product) and sp/exec.h. */
-static void add_unit_activations(struct build *build, const struct sizes *z)
-{
-    const struct plan *plan = z->plan;
-    bool cut = z->held.cut > 0, offload = plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD;
-    bool tiled = plan->mlp == PLAN_MLP_TILED;
-    double input = z->s * z->h * z->b, sets = plan->checkpointing == PLAN_CHECKPOINTING_NONE ? z->layers : 1;
-    double all = cut ? z->s * z->n : z->s, rows = tiled && all > z->h ? z->h : all, f = cut ? z->f / z->n : z->f;
-    double between = offload && z->layers > 1 ? 2 : z->layers + 1, own = cut ? 3 : 4, wide = tiled ? 3 : 1 + 2 * sets;
-    add(build, ALWAYS, "checkpoints", between * input, "%.0f x %.0f tokens x %.0f x %.0f B between layers", between,
-        z->s, z->h, z->b);
-    if (offload)
-        add(build, HOST, "host_checkpoints", (z->layers - 1) * input,
-            "%.0f x %.0f tokens x %.0f x %.0f B between layers", z->layers - 1, z->s, z->h, z->b);
-    add(build, ALWAYS, "attention", sets * (double)work_exec_bytes(z->problem, plan),
-        "%.0f x buffers of the exchange and of the layer, counted", sets);
-    /* cuDNN has dk and dv of each query head before it adds up those of a group. */
-    bool grouped = strncmp(plan->attention, "cudnn", 5) == 0 && z->problem->heads > z->problem->kv_heads;
-    double sums = 4 + (grouped ? 2 * z->b : 0);
-    if (z->dev != DEV_CPU)
-        add(build, ALWAYS, "workspace", sums * z->s * z->q, "%.0f B x %.0f tokens x %.0f of the kernel: dq in fp32%s",
-            sums, z->s, z->q, grouped ? ", dk and dv of query heads" : "");
-    add_rows(build, z);
-    add(build, ALWAYS, "hidden", (own + sets) * input, "(%.0f + %.0f kept) x %.0f tokens x %.0f x %.0f B", own, sets,
-        z->s, z->h, z->b);
-    add(build, ALWAYS, "mlp", wide * rows * f * z->b, "%.0f x %.0f B x %.0f rows x %.0f%s", wide, z->b, rows, f,
-        tiled ? " of a tile" : "");
-    double tiles =
-        plan->loss == PLAN_LOSS_PLAIN ? 1 : fmax(1, ceil(4 * z->s * z->vocab / (double)work_logits_tile(z->dev)));
-    add(build, ALWAYS, "logits", (z->b < 4 ? 4 + z->b : 4) * z->s * z->vocab / tiles,
-        "%.0f B x %.0f tokens x %.0f / %.0f tiles", z->b < 4 ? 4 + z->b : 4, z->s, z->vocab, tiles);
-}
-
 /* Is a term of this phase there when the work of `at` is done? */
 static bool is_live(enum phase phase, enum phase at)
 {
@@ -435,6 +304,14 @@ static void find_peak(struct build *build)
     }
 }
 
+static void add_context(struct build *build, const struct sizes *z)
+{
+    bool cpu = z->dev == DEV_CPU;
+    memory_add(build, ALWAYS, "context", (double)(cpu ? z->coef->context_cpu_bytes : z->coef->context_bytes),
+               "%s, libraries%s", cpu ? "process" : "device context",
+               z->coef->comm_cpu_bytes > 0 ? "" : ", communicators");
+}
+
 void work_memory(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_memory *out)
 {
@@ -443,20 +320,24 @@ void work_memory(const struct model *model, const struct problem *problem, const
     bool none = plan_method_exchange(plan->method) != NULL;
     const struct attention *attention = none ? attention_find(plan->attention) : NULL;
     enum dev_kind dev = exchange != NULL ? exchange->dev : attention != NULL ? attention->dev : DEV_CUDA;
-    work_memory_on(model, problem, plan, target, dev, out);
+    work_memory_on(model, problem, plan, target, dev, 1, out);
 }
 
 void work_memory_on(const struct model *model, const struct problem *problem, const struct plan *plan,
-                    const struct target *target, enum dev_kind dev, struct work_memory *out)
+                    const struct target *target, enum dev_kind dev, int threads, struct work_memory *out)
 {
     struct build build = {.out = out};
     struct sizes sizes;
     memset(out, 0, sizeof *out);
-    sizes_fill(model, problem, plan, target, dev, &sizes);
+    sizes_fill(model, problem, plan, target, dev, threads, &sizes);
     add_states(&build, &sizes);
-    add_runtime(&build, &sizes);
+    if (sizes.coef->units)
+        memory_unit_params(&build, &sizes);
+    else
+        add_runtime(&build, &sizes);
+    add_context(&build, &sizes);
     if (sizes.coef->units) {
-        add_unit_activations(&build, &sizes);
+        memory_unit_activations(&build, &sizes);
     } else {
         add_kept(&build, &sizes);
         add_attention(&build, &sizes);

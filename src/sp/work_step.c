@@ -19,14 +19,15 @@ static double piece_of_layer(const struct model *model, const struct problem *pr
 void work_params(const struct model *model, const struct problem *problem, const struct plan *plan,
                  const struct target *target, struct work_params *out)
 {
-    int sp = plan->sp > 0 ? plan->sp : 1;
+    int ranks = plan_sequence_ranks(plan), ways = plan_ways(plan);
     double layers = (double)model->params_layer * model->layers;
     *out = (struct work_params){.whole = (double)model->params,
                                 .cut_group = plan->dp_shard,
-                                .whole_group = target->zero_over_world ? problem->world : plan->dp_shard * sp};
-    if (plan->method != PLAN_METHOD_SPLIT_GATHER || sp == 1)
+                                .whole_group = target->zero_over_world ? problem->world : plan->dp_shard * ranks};
+    if (ways == 1)
         return;
-    out->cut = piece_of_layer(model, problem, sp) * model->layers;
+    out->cut_group = plan->dp_shard * ranks / ways;
+    out->cut = piece_of_layer(model, problem, ways) * model->layers;
     out->whole = out->whole > layers ? out->whole - layers : 0;
 }
 
@@ -60,7 +61,7 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     work_params(model, problem, plan, target, &params);
     int stage = plan->zero_stage, group = stage > 0 ? params.whole_group : 1,
         cut_group = stage > 0 ? params.cut_group : 1;
-    int ways = params.cut > 0 ? plan->sp : 1;
+    int ways = params.cut > 0 ? plan_ways(plan) : 1;
     double bytes = dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
     int64_t units = (int64_t)model->layers + (model->tied ? 1 : 2);
     int64_t bucket = target->memory.reduce_elems[plan->sp > 1];

@@ -255,17 +255,14 @@ enum status decoder_need(const struct layout *layout, const struct plan *plan, c
 {
     struct decoder d = {.layout = layout, .plan = *plan, .groups = groups, .dev = dev, .room.counts = true};
     struct block_parallel parallel = {groups->cut, problem->batch};
-    struct problem piece = *problem;
-    struct plan piece_plan = *plan;
     struct decoder_need need = {0};
     d.elem_bytes = dtype_bytes(layout->block.dtype);
     problem_set(&d, problem);
     TRY(rows_alloc(&d));
     TRY(block_need(&layout->block, &parallel, d.rows, mlp_rows(&d), dev, &need.mlp, &need.kept));
-    TRY(plan_cut(&piece, &piece_plan));
     stash_need(layout->model.layers, plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD,
                d.rows * layout->model.hidden * d.elem_bytes, &need.between, &need.host);
-    need.kept = d.sets * (need.kept + work_exec_bytes(&piece, &piece_plan));
+    need.kept = d.sets * (need.kept + work_exec_bytes(problem, plan));
     need.logits = d.tile * layout->model.vocab * (4 + (layout->block.dtype != DTYPE_FP32 ? d.elem_bytes : 0));
     need.rest = d.room.bytes - need.logits;
     *out = need;

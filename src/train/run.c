@@ -67,32 +67,32 @@ static enum status sample(struct trainer *trainer, const struct run_options *o, 
     return comm_agree(world, status, "report a sample");
 }
 
-/* In use on this rank's GPU, by all processes; on CPUs what this process has. Libraries' memory included. */
-static enum status peak(struct dev *dev, int64_t *out)
+/* In use on this rank's GPU, by all processes; on CPUs what this process has. Libraries' memory included; the most of all times it was asked. */
+static enum status look(const struct trainer *trainer, struct comm *world, struct dev *dev, struct run_result *result)
 {
-    int64_t free_bytes, total;
-    if (dev_kind_of(dev) != DEV_CPU) {
-        TRY(dev_memory(dev, &free_bytes, &total));
-        *out = total - free_bytes;
-        return STATUS_OK;
-    }
-    *out = mem_resident();
+    int64_t free_bytes, total, bytes = 0;
+    enum status status = STATUS_OK;
+    if (dev_kind_of(dev) == DEV_CPU) /* the host's part of the plan lies in the same memory */
+        bytes = mem_resident() - trainer_host_bytes(trainer);
+    else if ((status = dev_memory(dev, &free_bytes, &total)) == STATUS_OK)
+        bytes = total - free_bytes;
+    TRY(comm_agree(world, status, "read memory"));
+    result->peak_bytes = bytes > result->peak_bytes ? bytes : result->peak_bytes;
     return STATUS_OK;
 }
 
-static void predict(const struct trainer_options *o, int world, enum dev_kind dev, struct run_result *result)
+static void predict(const struct trainer_options *o, int world, struct dev *dev, struct run_result *result)
 {
     struct problem problem;
-    if (o->plan.tp > 1) /* no model has it */
-        return;
     trainer_longest(o, world, &problem);
-    work_memory_on(&o->model, &problem, &o->plan, target_find("sptune"), dev, &result->predicted);
+    work_memory_on(&o->model, &problem, &o->plan, target_find("sptune"), dev_kind_of(dev), dev_threads(dev),
+                   &result->predicted);
 }
 
-static enum status step_all(struct trainer *trainer, const struct run_options *o, struct comm *world,
+static enum status step_all(struct trainer *trainer, const struct run_options *o, struct comm *world, struct dev *dev,
                             const struct run_sink *sink, struct run_result *result)
 {
-    int64_t steps = o->trains ? trainer_steps(trainer) : 0, saved = -1;
+    int64_t steps = o->trains ? trainer_steps(trainer) : 0, saved = -1, most = 0;
     TRY(check_eval(trainer, o));
     if (steps > 0 && steps < o->trainer.steps)
         log_info("the data end after %lld steps (--epochs %lld), of %lld that were asked for", (long long)steps,
@@ -108,6 +108,10 @@ static enum status step_all(struct trainer *trainer, const struct run_options *o
         if (stop)
             break;
         TRY(trainer_step(trainer, step, &result->last));
+        if (result->last.tokens > most) { /* of rows that are shorter other buffers are mapped */
+            most = result->last.tokens;
+            TRY(look(trainer, world, dev, result));
+        }
         if (evaluates(o, step))
             TRY(evaluate(trainer, o, steps, &eval));
         result->steps++;
@@ -119,6 +123,8 @@ static enum status step_all(struct trainer *trainer, const struct run_options *o
             saved = step;
         }
     }
+    if (result->steps > 0 && result->last.tokens == most)
+        TRY(look(trainer, world, dev, result));
     if (saves(o) && result->steps > 0 && saved != result->last.step)
         TRY(trainer_save(trainer, result->last.step + 1));
     result->bytes = trainer_bytes(trainer); /* of steps: a sample has fewer tokens */
@@ -130,14 +136,14 @@ enum status run_train(const struct run_options *options, struct comm *world, str
 {
     struct trainer *trainer = NULL;
     struct run_result result = {0};
+    mem_resident_restart();
     TRY(trainer_create(&options->trainer, world, dev, &trainer));
-    enum status status =
-        options->verify ? trainer_verify(trainer, &result.verdict) : step_all(trainer, options, world, sink, &result);
-    int64_t peak_bytes = 0;
-    if (status == STATUS_OK)
-        status = comm_agree(world, peak(dev, &peak_bytes), "read memory");
+    enum status status = options->verify ? trainer_verify(trainer, &result.verdict)
+                                         : step_all(trainer, options, world, dev, sink, &result);
+    if (status == STATUS_OK && result.steps == 0)
+        status = look(trainer, world, dev, &result);
     double bytes[] = {(double)(result.bytes > 0 ? result.bytes : trainer_bytes(trainer)),
-                      (double)trainer_host_bytes(trainer), (double)peak_bytes};
+                      (double)trainer_host_bytes(trainer), (double)result.peak_bytes};
     text_print(result.worst_name, sizeof result.worst_name, "%s",
                trainer_tensor_name(trainer, result.verdict.worst_tensor));
     if (status == STATUS_OK)
@@ -146,7 +152,7 @@ enum status run_train(const struct run_options *options, struct comm *world, str
     result.host_bytes = (int64_t)bytes[1];
     result.peak_bytes = (int64_t)bytes[2];
     result.data_tokens = trainer_data_tokens(trainer);
-    predict(&options->trainer, comm_size(world), dev_kind_of(dev), &result);
+    predict(&options->trainer, comm_size(world), dev, &result);
     trainer_destroy(trainer);
     *out = result;
     return status;

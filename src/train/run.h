@@ -36,8 +36,8 @@ struct run_result {
     int64_t steps;             /* done */
     int64_t data_tokens;       /* of the file */
     int64_t bytes, host_bytes; /* of parameters, states and activations, the largest of any rank: trainer_bytes */
-    int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after the steps; on CPUs mem_resident, host memory included */
-    struct work_memory predicted; /* of the longest rows; n 0: no model has the plan */
+    int64_t peak_bytes; /* measured, the largest of any rank: in use on its GPU after steps with the most tokens; on CPUs mem_resident then, host_bytes left out */
+    struct work_memory predicted; /* of the longest rows */
 };
 
 enum status run_train(const struct run_options *options, struct comm *world, struct dev *dev,

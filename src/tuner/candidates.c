@@ -66,7 +66,7 @@ static enum status visit(void *arg, const struct plan *plan, const struct verdic
         out->n -= plan->method != r->space.base.method && r->method_open;
         return STATUS_OK;
     }
-    work_memory_on(&r->model, build->problem, &row->plan, r->target, r->planned, &row->memory);
+    work_memory_on(&r->model, build->problem, &row->plan, r->target, r->planned, 1, &row->memory);
     row->fit = fit_of(r, &row->memory);
     return STATUS_OK;
 }

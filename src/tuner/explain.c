@@ -58,7 +58,7 @@ static void say_memory(const struct explain_document *d, const struct explain_ca
     struct text terms = {0};
     char size[UNITS_BUF], limit[UNITS_BUF];
     explain_problem(d, &c->plan, &problem);
-    work_memory_on(&d->model, &problem, &c->plan, d->target, d->planned, &memory);
+    work_memory_on(&d->model, &problem, &c->plan, d->target, d->planned, 1, &memory);
     for (int i = 0; i < memory.n; i++)
         if (memory.term[i].live_at_peak && !memory.term[i].host)
             text_add(&terms, "%s%s %s", terms.len > 0 ? ", " : "", memory.term[i].name,

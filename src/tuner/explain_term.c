@@ -9,28 +9,39 @@
 
 /* Where the bytes of the chosen plan's memory are and what each term means; work_memory has the formula with its
  * numbers. */
+enum { BOTH, UNITS, RUNTIME }; /* whose term: of a harness that goes by units, of a runtime that does not */
 static const struct {
     const char *name, *about;
+    int whose;
 } memory_terms[] = {
-    {"params", "the weights in the storage type; ZeRO 3 shards them over its group"},
-    {"grads", "gradients in the storage type; ZeRO 2 and 3 shard them, ZeRO 1 and 2 have none at a step's first loss"},
-    {"states", "what the optimizer keeps; every ZeRO stage shards it"},
-    {"step_grads", "gradients in fp32 while the optimizer steps"},
-    {"gather", "what ZeRO 3 has whole: weights that it keeps for their next use, gradients of what is in use"},
-    {"buckets", "buffers in which gradients are reduced; ZeRO 1 and 2 have them while layers run backward"},
-    {"context", "the device's context, libraries and communicators, before any tensor"},
-    {"checkpoints", "the input of each layer, from which backward computes the layer again"},
-    {"activations", "what every layer keeps for its backward when nothing is computed again"},
-    {"attention", "live while a layer's attention is computed again and differentiated"},
-    {"kv_copies", "copies of key and value heads, where more ranks share a sequence than there are KV heads"},
-    {"rows", "rows of all ranks that meet the pieces of weights of this one, and their gradients, under split_gather"},
-    {"mlp", "live while a layer's MLP is computed again and differentiated"},
-    {"logits", "the logits of this rank's tokens in the storage type"},
-    {"logits_fp32", "their copy in fp32"},
-    {"logits_grad", "the softmax and the gradients of them"},
-    {"host_states", "optimizer states in host memory, of one rank"},
-    {"host_params", "weights in host memory, of one rank"},
-    {"host_checkpoints", "layer inputs in host memory, of one rank"},
+    {"params", "the weights in the storage type; ZeRO 3 shards them over its group", BOTH},
+    {"grads", "gradients in the storage type; ZeRO 2 and 3 shard them, ZeRO 1 and 2 have none at a step's first loss",
+     BOTH},
+    {"states", "what the optimizer keeps; every ZeRO stage shards it", BOTH},
+    {"step_grads", "gradients in fp32 while the optimizer steps", RUNTIME},
+    {"gather", "what ZeRO 3 has whole: weights that it keeps for their next use, gradients of what is in use", BOTH},
+    {"buckets", "buffers in which gradients are reduced; ZeRO 1 and 2 have them while layers run backward", BOTH},
+    {"communicators", "what ranks reach each other by: NCCL's communicators, or UCX", UNITS},
+    {"passing", "pieces of offloaded optimizer states on their way through the device", UNITS},
+    {"context", "the device's context, libraries and communicators, before any tensor; our harness has these apart",
+     BOTH},
+    {"checkpoints", "the input of each layer, from which backward computes the layer again", BOTH},
+    {"activations", "what every layer keeps for its backward when nothing is computed again", RUNTIME},
+    {"attention", "live while a layer's attention is computed again and differentiated", BOTH},
+    {"windows", "ends of memory that ranks map of each other, which no buffer fills", UNITS},
+    {"workspace", "what kernels ask for each call, of attention and of products", UNITS},
+    {"hidden", "rows of the layer that computes: normalised, gradients, between attention and MLP", UNITS},
+    {"kv_copies", "copies of key and value heads, where more ranks share a sequence than there are KV heads", RUNTIME},
+    {"rows",
+     "rows of all ranks that meet the pieces of weights of this one, and their gradients, where ranks cut a layer",
+     UNITS},
+    {"mlp", "live while a layer's MLP is computed again and differentiated", BOTH},
+    {"logits", "the logits of this rank's tokens in the storage type", BOTH},
+    {"logits_fp32", "their copy in fp32", RUNTIME},
+    {"logits_grad", "the softmax and the gradients of them", RUNTIME},
+    {"host_states", "optimizer states in host memory, of one rank", BOTH},
+    {"host_params", "weights in host memory, of one rank", BOTH},
+    {"host_checkpoints", "layer inputs in host memory, of one rank", BOTH},
 };
 enum { MEMORY_TERMS = (int)(sizeof memory_terms / sizeof *memory_terms) };
 
@@ -63,11 +74,11 @@ static int assumption_names(const struct explain_document *d, const char *out[64
     return n;
 }
 
-/* A hint has room for most names; those in host memory and of assumptions can still be the nearest. */
+/* A hint has room for most names; those in host memory, of other targets and of assumptions can still be the nearest. */
 static enum status unknown(const struct explain_document *d, const char *term)
 {
     const char *names[NAMES_MAX];
-    int n = 0;
+    int n = 0, other = d->target->memory.units ? RUNTIME : UNITS;
     struct text list = {0};
     for (int i = 0; i < MEMORY_TERMS; i++)
         names[n++] = memory_terms[i].name;
@@ -77,7 +88,7 @@ static enum status unknown(const struct explain_document *d, const char *term)
     for (int i = 0; i < FIELDS; i++)
         names[n++] = fields[i];
     for (int i = 0; i < n; i++)
-        if (strncmp(names[i], "host_", 5) != 0)
+        if (strncmp(names[i], "host_", 5) != 0 && (i >= MEMORY_TERMS || memory_terms[i].whose != other))
             text_add(&list, "%s%s", i > 0 ? " " : "", names[i]);
     n += assumption_names(d, names + n);
     const char *near = text_nearest(term, names, (size_t)n);
@@ -92,7 +103,7 @@ static void memory_of(const struct explain_document *d, const struct explain_can
 {
     struct problem problem;
     explain_problem(d, &c->plan, &problem);
-    work_memory_on(&d->model, &problem, &c->plan, d->target, d->planned, out);
+    work_memory_on(&d->model, &problem, &c->plan, d->target, d->planned, 1, out);
 }
 
 static void memory_term(const struct explain_document *d, const struct explain_candidate *c, int index,

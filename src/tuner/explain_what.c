@@ -195,7 +195,7 @@ static void judge(const struct explain_document *d, const struct change *change,
         row->verdict = work_accumulate(&problem, &row->plan, change->global_batch_tokens, &row->plan.accumulate);
     if (!verdict_ok(&row->verdict))
         return;
-    work_memory_on(&d->model, &problem, &row->plan, d->target, d->planned, &memory);
+    work_memory_on(&d->model, &problem, &row->plan, d->target, d->planned, 1, &memory);
     row->peak_bytes = memory.peak_bytes;
     row->host_bytes = memory.host_bytes;
     row->fit = work_fit(memory.peak_bytes, change->device_memory_bytes);

@@ -405,7 +405,7 @@ static void proofs(const struct recommendation *rec, struct text *out)
         line(out, "proof sp %d: %s/step by our harness, %s predicted (%.2f); %s %s, peak of the target %s predicted",
              c->plan.sp, units_format_us(p->step_us, measured), units_format_us(c->time.step_us, predicted),
              p->step_us / c->time.step_us, units_format_bytes((double)p->bytes, bytes),
-             rec->request.dev == DEV_CPU ? "allocated" : "in use",
+             rec->request.dev == DEV_CPU ? "resident" : "in use",
              units_format_bytes((double)c->memory.peak_bytes, peak));
     }
 }

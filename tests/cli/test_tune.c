@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/run.h"
 
+#include <math.h>
 #include <signal.h>
 
 #define MODEL "tune --model " CLI_DATA "/qwen2-0.5b.json --seq 4096 --ranks 2"
@@ -357,15 +358,24 @@ static void test_samples(void **state)
 static void test_prove(void **state)
 {
     (void)state;
-    json_t *document =
-        recommend("tune --model " CLI_DATA "/tiny-llama.json --seq 256 --ranks 2 --dtype fp32 --prove " FAST, 0);
+    static const char config[] =
+        "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":512,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":4,\"head_dim\":64,\"intermediate_size\":1408,\"vocab_size\":256}";
+    temp_put(&run_temp, "wide.json", config);
+    json_t *document = recommend("tune --model wide.json --seq 512 --ranks 2 --threads 1 --dtype fp32 --target sptune "
+                                 "--method ulysses --prove " FAST,
+                                 0);
     const json_t *proofs = json_object_get(document, "proofs");
     assert_int_equal(json_array_size(proofs), 2);
     for (size_t i = 0; i < 2; i++) {
         const json_t *proof = json_array_get(proofs, i);
         assert_true(json_number_value(json_object_get(proof, "predicted_us")) > 0);
         assert_true(json_number_value(json_object_get(proof, "measured_us")) > 0);
-        assert_true(json_integer_value(json_object_get(proof, "measured_bytes")) > 0);
+        double taken = (double)json_integer_value(json_object_get(proof, "measured_bytes"));
+        double said = (double)json_integer_value(json_object_get(proof, "predicted_peak_bytes"));
+        assert_true(taken > 0);
+        if (!CHECK_SANITIZED && fabs(said / taken - 1) > 0.05)
+            fail_msg("proof %zu: %.0f bytes taken, %.0f predicted", i, taken, said);
     }
     json_decref(document);
     document = recommend("tune --model " CLI_DATA "/tiny-llama.json --seq 256 --ranks 2 --world 4 --prove " FAST, 0);

@@ -199,10 +199,11 @@ static int layer_in_windows(struct comm *comm, size_t q, size_t k)
 {
     const size_t row[] = {q, k, k, q, q, q, k, k};
     struct direct_memory memory = {.group = comm};
-    size_t asked = 0, taken = 0;
+    size_t asked = 0, taken = 0, bytes[16];
     for (int i = 0; i < 16; i++) {
         void *buffer;
-        asked += row[i % 8];
+        bytes[i] = row[i % 8];
+        asked += bytes[i];
         RANK_TRY(direct_memory_alloc(&memory, row[i % 8], "a tensor", &buffer));
     }
     for (int w = 0; w < memory.n; w++)
@@ -212,6 +213,7 @@ static int layer_in_windows(struct comm *comm, size_t q, size_t k)
         fprintf(stderr, "q %zu k %zu: %zu asked, %zu taken, %zu told\n", q, k, asked, taken, direct_memory_room(asked));
     direct_memory_destroy(&memory);
     RANK_CHECK(fits);
+    RANK_CHECK(taken == direct_memory_windows(bytes, 16));
     return 0;
 }
 

@@ -282,8 +282,9 @@ static void split_gather_cuts_layers(void **state)
     struct work_memory cpu; /* where sums need room, of a sequence and of a unit, and one layer is whole at a time */
     struct problem problem;
     problem_from_model(&model, 32768, 8, &problem);
-    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CPU, &cpu);
-    assert_int_equal(term(&cpu, "rows")->bytes, INT64_C(2) * 3 * 32768 * 4096);
+    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CPU, 1, &cpu);
+    assert_int_equal(term(&cpu, "rows")->bytes, term(&cut, "rows")->bytes);
+    assert_true(term(&cpu, "workspace")->bytes >= INT64_C(2) * 32768 * 4096);
     assert_int_equal(term(&cpu, "buckets")->bytes - term(&cut, "buckets")->bytes, 4 * (model.params_embedding - layer));
     plan.zero_stage = 0;
     cut = memory_of(&model, 32768, &plan, "sptune");
@@ -305,8 +306,8 @@ static void what_the_harness_holds_by_units(void **state)
         int64_t sums = stage == 1 ? part : 0, most = stage < 2 ? 0 : outside / 4;
         struct work_memory memory, cpu;
         plan.zero_stage = stage;
-        work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, &memory);
-        work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CPU, &cpu);
+        work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, 1, &memory);
+        work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CPU, 1, &cpu);
         assert_int_equal(term(&memory, "gather")->bytes, stage == 0  ? 0
                                                          : stage < 3 ? 2 * part
                                                                      : 2 * (2 * layer + outside));
@@ -319,8 +320,73 @@ static void what_the_harness_holds_by_units(void **state)
     plan.dp_replicate = 2;
     plan.zero_stage = 3;
     struct work_memory memory;
-    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, &memory);
+    work_memory_on(&model, &problem, &plan, target_find("sptune"), DEV_CUDA, 1, &memory);
     assert_int_equal(term(&memory, "buckets")->bytes, 4 * (2 * layer + outside + outside / 2));
+}
+
+/* tp cuts as split_gather does, beside an sp that exchanges the heads which are left. */
+static void tp_cuts_layers(void **state)
+{
+    (void)state;
+    const struct model model = llama_8b();
+    struct plan split = gpu_plan(4, 8, "cudnn"), tp = split;
+    split.zero_stage = tp.zero_stage = 3;
+    split.method = PLAN_METHOD_SPLIT_GATHER;
+    strcpy(split.exchange, PLAN_GATHER_EXCHANGE);
+    tp.sp = 1;
+    tp.tp = 4;
+    struct problem problem;
+    struct work_memory a, b;
+    problem_from_model(&model, 32768, 8, &problem);
+    work_memory_on(&model, &problem, &split, target_find("sptune"), DEV_CUDA, 1, &a);
+    work_memory_on(&model, &problem, &tp, target_find("sptune"), DEV_CUDA, 1, &b);
+    assert_int_equal(a.n, b.n);
+    for (int i = 0; i < a.n; i++) {
+        assert_string_equal(a.term[i].name, b.term[i].name);
+        assert_int_equal(a.term[i].bytes, b.term[i].bytes);
+    }
+    tp.sp = tp.tp = 2; /* half the rows of a sequence meet half of each layer, and heads are exchanged */
+    work_memory_on(&model, &problem, &tp, target_find("sptune"), DEV_CUDA, 1, &b);
+    int64_t norms = 2 * 4096, layer = norms + (model.params_layer - norms) / 2;
+    int64_t rest = model.params - 32 * model.params_layer;
+    assert_int_equal(term(&b, "params")->bytes, 2 * (32 * layer / 4 + rest / 8));
+    assert_int_equal(term(&b, "rows")->bytes, term(&a, "rows")->bytes / 2);
+    assert_int_equal(term(&b, "mlp")->bytes, term(&a, "mlp")->bytes);
+    assert_int_equal(term(&b, "checkpoints")->bytes, term(&a, "checkpoints")->bytes);
+}
+
+/* Communicators as the trainer opens them (params.c), of which some sum. */
+static void connections_of_a_job(void **state)
+{
+    (void)state;
+    const struct model model = llama_8b();
+    const struct target *target = target_find("sptune");
+    static const struct {
+        enum plan_method method;
+        int sp, tp, shard, replicate, zero, n, sums;
+    } jobs[] = {{PLAN_METHOD_ULYSSES, 1, 1, 1, 1, 3, 0, 0},     {PLAN_METHOD_ULYSSES, 2, 1, 1, 1, 0, 1, 1},
+                {PLAN_METHOD_ULYSSES, 2, 1, 1, 1, 1, 1, 1},     {PLAN_METHOD_ULYSSES, 2, 1, 1, 1, 3, 2, 1},
+                {PLAN_METHOD_ULYSSES, 1, 1, 1, 2, 3, 1, 1},     {PLAN_METHOD_SPLIT_GATHER, 2, 1, 1, 1, 3, 2, 2},
+                {PLAN_METHOD_ULYSSES, 1, 2, 1, 1, 3, 2, 2},     {PLAN_METHOD_ULYSSES, 1, 2, 1, 1, 0, 1, 1},
+                {PLAN_METHOD_ULYSSES, 2, 1, 1, 2, 3, 4, 2},       /* shard groups and replicates: of two ranks each */
+                {PLAN_METHOD_ULYSSES, 2, 2, 1, 1, 3, 5, 4},       /* the layer's ranks beside; those that cut, twice */
+                {PLAN_METHOD_SPLIT_GATHER, 2, 1, 2, 1, 1, 3, 3}}; /* of the job: all, a layer's, those that cut */
+    for (int i = 0; i < CHECK_COUNT(jobs); i++) {
+        int world = jobs[i].sp * jobs[i].tp * jobs[i].shard * jobs[i].replicate;
+        struct plan plan = gpu_plan(jobs[i].sp, world, "cudnn");
+        struct problem problem;
+        struct work_memory memory;
+        plan.method = jobs[i].method;
+        plan.tp = jobs[i].tp;
+        plan.dp_shard = jobs[i].shard;
+        plan.dp_replicate = jobs[i].replicate;
+        plan.zero_stage = jobs[i].zero;
+        problem_from_model(&model, 8192, world, &problem);
+        work_memory_on(&model, &problem, &plan, target, DEV_CUDA, 1, &memory);
+        int64_t want = jobs[i].n * target->memory.comm_bytes + jobs[i].sums * target->memory.sum_bytes;
+        if (term(&memory, "communicators")->bytes != want)
+            fail_msg("job %d: %s", i, term(&memory, "communicators")->formula);
+    }
 }
 
 int main(void)
@@ -337,6 +403,8 @@ int main(void)
         cmocka_unit_test(heads_alone_and_absurd_sizes),
         cmocka_unit_test(fit_has_two_thresholds),
         cmocka_unit_test(split_gather_cuts_layers),
+        cmocka_unit_test(tp_cuts_layers),
+        cmocka_unit_test(connections_of_a_job),
         cmocka_unit_test(what_the_harness_holds_by_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

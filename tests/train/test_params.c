@@ -203,7 +203,7 @@ static int64_t predicted(const struct job *job, enum dtype dtype, int world)
     int64_t bytes = 0;
     problem_from_model(&job->model, 64, world, &problem);
     problem.dtype = dtype;
-    work_memory_on(&job->model, &problem, &job->plan, target_find("sptune"), DEV_CPU, &memory);
+    work_memory_on(&job->model, &problem, &job->plan, target_find("sptune"), DEV_CPU, 1, &memory);
     for (int i = 0; i < memory.n; i++)
         for (int k = 0; k < CHECK_COUNT(names); k++)
             if (strcmp(memory.term[i].name, names[k]) == 0)
