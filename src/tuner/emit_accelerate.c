@@ -95,7 +95,8 @@ enum status accelerate_facts_fill(const struct recommendation *recommendation, c
                                      .model = &request->model,
                                      .command = command != NULL ? command : "",
                                      .class = target_class(accelerate, told),
-                                     .world = request->world};
+                                     .world = request->world,
+                                     .cpu = request->dev == DEV_CPU};
     TRY(plan_refuse(out));
     out->padded = problem_padded(&request->problem, plan->sp);
     out->per_host = ranks_of_host(out->world, request->ranks_per_host);

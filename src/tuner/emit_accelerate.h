@@ -15,6 +15,7 @@ struct accelerate_facts {
     const char *class; /* sp_attn_implementation and attn_implementation, always the same */
     int world, hosts, per_host;
     int64_t padded;     /* tokens of one padded sequence */
+    bool cpu;           /* planned for CPUs: no GPU is asked for */
     bool order;         /* ranks sit on devices other than their own number */
     bool order_by_host; /* and each host's ranks stay on one host, so that a launcher per host can do it */
 };

@@ -102,7 +102,7 @@ static void put_config(struct yaml *yaml, const struct accelerate_facts *facts)
     put_int(yaml, "num_processes", facts->world);
     put_text(yaml, "rdzv_backend", "static");
     put_bool(yaml, "same_network", true);
-    put_bool(yaml, "use_cpu", false);
+    put_bool(yaml, "use_cpu", facts->cpu);
     if (facts->plan->sp > 1)
         put_parallelism(yaml, facts);
     map_end(yaml);

@@ -56,7 +56,7 @@ static void put_order(const struct accelerate_facts *facts, struct text *out)
 {
     if (!facts->order)
         return;
-    if (facts->recommendation->request.dev != DEV_CPU && facts->order_by_host) {
+    if (!facts->cpu && facts->order_by_host) {
         put_mapping(facts, out);
         return;
     }
@@ -67,6 +67,38 @@ static void put_order(const struct accelerate_facts *facts, struct text *out)
                  facts->plan->order[rank] % facts->per_host);
 }
 
+static void put_packages(const struct accelerate_facts *facts, struct text *out)
+{
+    text_add(out,
+             "if ! command -v accelerate >/dev/null; then\n"
+             "  printf '%%s\\n' 'launch.sh: accelerate is not installed here; one way, in an environment of its own "
+             "(python3 -m venv), is' \\\n"
+             "    \"  python3 -m pip install 'torch>=2.3' 'transformers>=4.51.3' 'accelerate>=1.12' "
+             "'deepspeed>=0.18.2'%s\"%s >&2\n"
+             "  exit 127\nfi\n",
+             facts->plan->loss == PLAN_LOSS_FUSED ? " liger-kernel" : "",
+             facts->cpu
+                 ? " \\\n    'and, for what DeepSpeed compiles for CPUs, a C++ compiler and the headers of Python "
+                   "(apt install g++ python3-dev)'"
+                 : "");
+}
+
+/* What the processes would fail of one after another, and their launcher tell with a traceback. Any device file of
+ * NVIDIA's or AMD's drivers, or of a GPU under WSL, will do: train.py asks PyTorch. */
+static void put_machine(const struct accelerate_facts *facts, struct text *out)
+{
+    if (facts->cpu)
+        text_add(out, "\ncxx=${CXX:-c++}\nif ! command -v \"${cxx%%%% *}\" >/dev/null; then\n"
+                      "  printf '%%s\\n' 'launch.sh: DeepSpeed compiles a part of itself for CPUs: it needs a C++ "
+                      "compiler and the headers of Python (apt install g++ python3-dev)' >&2\n"
+                      "  exit 127\nfi\n");
+    else
+        text_add(out, "\nif [[ \" $* \" != *' --cpu '* ]] && ! compgen -G '/dev/nvidia*' >/dev/null &&\n"
+                      "  [ ! -e /dev/kfd ] && [ ! -e /dev/dxg ]; then\n"
+                      "  printf '%%s\\n' 'launch.sh: no GPU is visible here; --cpu tries it on CPUs' >&2\n"
+                      "  exit 2\nfi\n");
+}
+
 enum status accelerate_launch(const struct accelerate_facts *facts, struct text *out)
 {
     bool several = facts->hosts > 1;
@@ -75,13 +107,7 @@ enum status accelerate_launch(const struct accelerate_facts *facts, struct text 
                    : "launch.sh [options of train.py]: starts all processes on this host.");
     text_add(out, "set -euo pipefail\n# Where accelerate.yaml and ds_config.json are.\n"
                   "if [[ ${BASH_SOURCE[0]} == */* ]]; then cd -- \"${BASH_SOURCE[0]%%/*}/\"; fi\n\n");
-    text_add(out,
-             "if ! command -v accelerate >/dev/null; then\n"
-             "  printf '%%s\\n' 'launch.sh: accelerate is not installed here; one way, in an environment of its own (python3 -m venv), is' \\\n"
-             "    \"  python3 -m pip install 'torch>=2.3' 'transformers>=4.51.3' 'accelerate>=1.12' "
-             "'deepspeed>=0.18.2'%s\" >&2\n"
-             "  exit 127\nfi\n",
-             facts->plan->loss == PLAN_LOSS_FUSED ? " liger-kernel" : "");
+    put_packages(facts, out);
     if (several)
         text_add(out,
                  "if [ $# -lt 2 ]; then\n  printf 'usage: launch.sh MACHINE_RANK MAIN_ADDRESS [options of "
@@ -90,14 +116,15 @@ enum status accelerate_launch(const struct accelerate_facts *facts, struct text 
                  "if [[ ! $machine_rank =~ ^[0-9]+$ ]] || [ \"$machine_rank\" -ge %d ]; then\n"
                  "  printf 'launch.sh: machine rank %%s, there are 0 to %d\\n' \"$machine_rank\" >&2\n  exit 2\nfi\n",
                  facts->hosts, facts->hosts - 1);
-    else if (facts->order && facts->recommendation->request.dev != DEV_CPU)
+    else if (facts->order && !facts->cpu)
         text_add(out, "machine_rank=0\n");
     put_order(facts, out);
+    put_machine(facts, out);
     text_add(out, "\nexec accelerate launch --config_file accelerate.yaml");
     if (several)
         text_add(out, " --machine_rank \"$machine_rank\" \\\n  --main_process_ip \"$main_address\" "
                       "--main_process_port \"${MASTER_PORT:-29500}\"");
-    text_add(out, " train.py \"$@\"\n");
+    text_add(out, " train.py%s \"$@\"\n", facts->cpu ? " --cpu" : "");
     return text_status(out);
 }
 
@@ -129,9 +156,10 @@ enum status accelerate_slurm(const struct accelerate_facts *facts, struct text *
 {
     text_add(out, "#!/usr/bin/env bash\n#SBATCH --job-name=");
     put_job_name(facts->model->name, out);
-    text_add(out,
-             "\n#SBATCH --nodes=%d\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=%d\n#SBATCH --exclusive\n",
-             facts->hosts, facts->per_host);
+    text_add(out, "\n#SBATCH --nodes=%d\n#SBATCH --ntasks-per-node=1\n", facts->hosts);
+    if (!facts->cpu)
+        text_add(out, "#SBATCH --gpus-per-node=%d\n", facts->per_host);
+    text_add(out, "#SBATCH --exclusive\n");
     text_add(out, "# sbatch launch.slurm [options of train.py], from its own directory; partition, account and time "
                   "are yours to add.\n");
     accelerate_provenance(facts, out);

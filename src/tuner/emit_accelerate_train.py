@@ -2,7 +2,7 @@
 # @PROVENANCE@
 """Train a causal language model on long sequences, split the way the plan beside this file says.
 
-Launch it from its own directory: ./launch.sh, or `accelerate launch --config_file accelerate.yaml train.py`.
+Launch it from its own directory: ./launch.sh, or `accelerate launch --config_file accelerate.yaml train.py`, with --cpu where there is no GPU.
 Without --data it trains on the bytes of Python's own library, so that it runs at once and anywhere.
 
 What a rank reads: Accelerate gives every rank sequences of its own. With sp_size P the P ranks of a group then train
@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import resource
 import sys
 import sysconfig
 import time
@@ -344,8 +345,11 @@ def check_launch(accelerator):
         )
 
 
-def peak_gib(accelerator):
-    return torch.cuda.max_memory_allocated() / 2**30 if accelerator.device.type == "cuda" else float("nan")
+def peak(accelerator):
+    """What PyTorch allocated of this rank's GPU; on CPUs what of its process was resident."""
+    if accelerator.device.type == "cuda":
+        return f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB"
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB resident"
 
 
 def learning_rate(arguments, step):
@@ -408,7 +412,7 @@ def main():
         seconds = time.perf_counter() - started
         accelerator.print(
             f"step {step + 1:5d}  loss {loss:.4f}  grad_norm {float(model.get_global_grad_norm() or 0):.4f}  {seconds:.3f} s  "
-            f"{tokens / seconds / PLAN['world']:.1f} tokens/s/device  peak {peak_gib(accelerator):.2f} GiB"
+            f"{tokens / seconds / PLAN['world']:.1f} tokens/s/device  peak {peak(accelerator)}"
         )
     if arguments.save:
         save_model(accelerator, model, arguments.save)

@@ -2,8 +2,9 @@
  * Accelerate.
  *
  * Every legal (world, sp) x zero stage x attention class; dtype, loss, offload, checkpointing, micro batch,
- * accumulation and documents change along, so that each value meets several others. Usage: emit_matrix DIRECTORY, or
- * emit_matrix DIRECTORY CONFIG: plans small enough to be trained for test_train.py, of the model that CONFIG describes.
+ * accumulation, documents and device change along, so that each value meets several others. Usage: emit_matrix
+ * DIRECTORY, or emit_matrix DIRECTORY CONFIG DEVICE: plans small enough to be trained for test_train.py, of the model
+ * that CONFIG describes, on cpu or cuda.
  */
 #include "base/log.h"
 #include "tuner/emit.h"
@@ -40,7 +41,6 @@ static void vary(const struct row *row, struct recommendation *rec)
         plan->dp_shard = 1;
     }
     if (i % 6 == 1) { /* ranks in reverse, host by host */
-        rec->request.dev = DEV_CUDA;
         plan->order_n = row->world;
         for (int r = 0; r < row->world; r++)
             plan->order[r] = (int16_t)(row->world - 1 - r);
@@ -59,7 +59,8 @@ static enum status emit_one(const char *root, const struct row *row, const char 
                                            .sp = row->sp,
                                            .zero = row->zero,
                                            .per_host = row->world > 4 ? 4 : row->world,
-                                           .class = row->class};
+                                           .class = row->class,
+                                           .dev = row->index % 6 == 5 ? DEV_CPU : DEV_CUDA};
     TRY(sample_recommendation(&options, &rec));
     vary(row, &rec);
     if (model_name != NULL)
@@ -103,7 +104,7 @@ static enum status emit_matrix(const char *root)
 }
 
 /* Steps of equal tokens, 4 sequences of 66, split in every way that 1, 2 and 4 processes allow. */
-static enum status emit_small(const char *root, const char *config)
+static enum status emit_small(const char *root, const char *config, enum dev_kind dev)
 {
     static const char *const names[] = {"accelerate"};
     static const struct {
@@ -122,7 +123,8 @@ static enum status emit_small(const char *root, const char *config)
                                                .sp = rows[i].sp,
                                                .zero = rows[i].zero,
                                                .per_host = rows[i].world,
-                                               .class = "sdpa"};
+                                               .class = "sdpa",
+                                               .dev = dev};
         TRY(sample_recommendation(&options, &rec));
         rec.request.problem.dtype = DTYPE_FP32;
         rec.candidates[0].plan.loss = rows[i].loss;
@@ -141,9 +143,10 @@ static enum status emit_small(const char *root, const char *config)
 int main(int argc, char **argv)
 {
     log_setup(LOG_NORMAL, true);
-    enum status status = argc == 2   ? emit_matrix(argv[1])
-                         : argc == 3 ? emit_small(argv[1], argv[2])
-                                     : FAIL(STATUS_USAGE, "one directory, and a configuration, are expected");
+    enum status status = argc == 2 ? emit_matrix(argv[1])
+                         : argc == 4
+                             ? emit_small(argv[1], argv[2], strcmp(argv[3], "cuda") == 0 ? DEV_CUDA : DEV_CPU)
+                             : FAIL(STATUS_USAGE, "one directory, and a configuration and a device, are expected");
     if (status != STATUS_OK)
         fprintf(stderr, "emit_matrix: %s (%s)\n", status_last()->what, status_last()->where);
     return status == STATUS_OK ? 0 : 1;

@@ -18,6 +18,7 @@ class Case:
         self.document = json.loads(self.text("recommendation.json"))
         self.plan = self.document["plan"]
         self.world = self.document["problem"]["world"]
+        self.cpu = self.script_plan()["predicted_on"] == "cpu"
 
     def file(self, name):
         return os.path.join(self.path, name)

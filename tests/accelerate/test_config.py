@@ -5,6 +5,7 @@ prepare_deepspeed_cmd_env). PyTorch may be the stand-in: nothing here computes.
 """
 
 import functools
+import glob
 import hashlib
 import os
 import re
@@ -81,6 +82,7 @@ class Emitted(unittest.TestCase):
         self.assertEqual(config.num_processes, case.world)
         self.assertEqual(config.num_processes % config.num_machines, 0)
         self.assertEqual(config.deepspeed_config["deepspeed_config_file"], "ds_config.json")
+        self.assertEqual(config.use_cpu, case.cpu)
         self.assertLessEqual(set(config.parallelism_config), KNOWN)  # others would be ignored without a word
 
     @each_case
@@ -224,10 +226,11 @@ class Launching(unittest.TestCase):
         )
         return done.returncode, done.stdout.splitlines(), done.stderr
 
-    def case(self, least_world, most_world, ordered=False):
+    def case(self, least_world, most_world, ordered=False, cpu=False):
         for case in CASES:
             if (
                 least_world <= case.world <= most_world
+                and case.cpu == cpu
                 and (case.plan["rank_order"] != list(range(case.world))) == ordered
             ):
                 return case
@@ -235,22 +238,40 @@ class Launching(unittest.TestCase):
 
     def test_any_directory(self):
         case = self.case(2, 4)
-        code, lines, _ = self.run_in(case.file("launch.sh"), "/", "--steps", "two words")
+        code, lines, _ = self.run_in(case.file("launch.sh"), "/", "--cpu", "--steps", "two words")
         self.assertEqual(
-            (code, lines), (0, [case.path, "unset", "launch --config_file accelerate.yaml train.py --steps two words"])
+            (code, lines),
+            (0, [case.path, "unset", "launch --config_file accelerate.yaml train.py --cpu --steps two words"]),
         )
+
+    def test_plans_for_cpus(self):
+        case = self.case(2, 4, cpu=True)
+        self.tool("c++", "exit 0")
+        code, lines, error = self.run_in(case.file("launch.sh"), "/", "--steps", "1", CXX="c++")
+        self.assertEqual((code, error), (0, ""))
+        self.assertEqual(lines[-1], "launch --config_file accelerate.yaml train.py --cpu --steps 1")
+        code, lines, error = self.run_in(case.file("launch.sh"), "/", CXX="no-such-compiler")
+        self.assertEqual((code, lines), (127, []))
+        self.assertRegex(error, r"\Alaunch.sh: .*g\+\+ python3-dev.*\n\Z")
+
+    @unittest.skipIf(glob.glob("/dev/nvidia*") or os.path.exists("/dev/kfd") or os.path.exists("/dev/dxg"), "a GPU")
+    def test_without_a_gpu(self):
+        """One line before anything is launched, under which no traceback of a launcher stands."""
+        code, lines, error = self.run_in(self.case(2, 4).file("launch.sh"), "/")
+        self.assertEqual((code, lines), (2, []))
+        self.assertRegex(error, r"\Alaunch.sh: no GPU is visible here; --cpu .*\n\Z")
 
     def test_odd_directories(self):
         for case in [case for case in CASES if case.name.startswith("odd")]:
-            code, lines, error = self.run_in(case.file("launch.sh"), "/", "1", "alpha", CUDA_VISIBLE_DEVICES="4,5,6,7")
+            code, lines, error = self.run_in(case.file("launch.sh"), "/", "1", "alpha", "--cpu", CUDA_VISIBLE_DEVICES="4,5,6,7")
             self.assertEqual((code, error), (0, ""))
             self.assertIn("launch --config_file accelerate.yaml --machine_rank 1", lines[-1])
 
     def test_rank_order(self):
         """Reversed ranks: process 0 of a host takes its last device, among those that are visible."""
         case = self.case(2, 2, ordered=True)
-        self.assertEqual(self.run_in(case.file("launch.sh"), "/")[1][1], "1,0")
-        self.assertEqual(self.run_in(case.file("launch.sh"), "/", CUDA_VISIBLE_DEVICES="6,2")[1][1], "2,6")
+        self.assertEqual(self.run_in(case.file("launch.sh"), "/", "--cpu")[1][1], "1,0")
+        self.assertEqual(self.run_in(case.file("launch.sh"), "/", "--cpu", CUDA_VISIBLE_DEVICES="6,2")[1][1], "2,6")
         code, lines, error = self.run_in(case.file("launch.sh"), "/", CUDA_VISIBLE_DEVICES="0,1,2")
         self.assertEqual((code, lines), (2, []))
         self.assertIn("3 devices are visible, the plan is for 2", error)
@@ -260,6 +281,7 @@ class Launching(unittest.TestCase):
         code, lines, error = self.run_in(
             "launch.slurm",
             case.path,
+            "--cpu",
             "--steps",
             "a b",
             SLURM_SUBMIT_DIR=case.path,
@@ -270,7 +292,7 @@ class Launching(unittest.TestCase):
         self.assertEqual((code, error), (0, ""))
         wanted = [
             f"launch --config_file accelerate.yaml --machine_rank {rank} --main_process_ip alpha --main_process_port 20007 "
-            "train.py --steps a b"
+            "train.py --cpu --steps a b"
             for rank in range(4)
         ]
         self.assertEqual(lines[2::3], wanted)
@@ -279,7 +301,7 @@ class Launching(unittest.TestCase):
         """Reversed ranks of four hosts: the job's last host is the first machine rank and the meeting point."""
         case = self.case(16, 16, ordered=True)
         _, lines, _ = self.run_in(
-            "launch.slurm", case.path, SLURM_SUBMIT_DIR=case.path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="x", NODES="4"
+            "launch.slurm", case.path, "--cpu", SLURM_SUBMIT_DIR=case.path, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="x", NODES="4"
         )
         self.assertEqual(
             [re.search(r"machine_rank (\d) --main_process_ip (\w+)", line).groups() for line in lines[2::3]],

@@ -13,6 +13,7 @@ struct sample_options {
     int64_t seq;
     int world, sp, zero, per_host;
     const char *class;
+    enum dev_kind dev;
 };
 
 /* Two candidates: the plan asked for, and with another sp one that lost; one plan refused. `topo` is never looked at.
@@ -26,6 +27,7 @@ static inline enum status sample_recommendation(const struct sample_options *opt
     problem_from_model(&r->model, options->seq, options->world, &r->problem);
     r->problem.dtype = DTYPE_BF16;
     r->target = target_find("accelerate");
+    r->dev = options->dev;
     r->world = r->ranks = options->world;
     r->ranks_per_host = options->per_host;
     r->device_memory_bytes = (int64_t)80 << 30;

@@ -28,7 +28,8 @@ static int open_fixture(void **state)
                                            .sp = 8,
                                            .zero = 3,
                                            .per_host = 8,
-                                           .class = "flash_attention_2"};
+                                           .class = "flash_attention_2",
+                                           .dev = DEV_CUDA};
     assert_non_null(f);
     log_reset();
     log_setup(LOG_QUIET, false);
@@ -120,6 +121,25 @@ static void test_keys(void **state)
     assert_null(strstr(yaml, "\nmixed_precision")); /* refused beside deepspeed_config_file */
     assert_null(strstr(yaml, "\n  zero_stage"));
     free(yaml);
+}
+
+/* launch.sh asks for a GPU before a launcher does, with one line, and train.py tells the plan's device by --cpu. */
+static void test_plans_for_cpus(void **state)
+{
+    struct fixture *f = *state;
+    CHECK_OK(emit(f));
+    assert_says(f, "accelerate.yaml", "use_cpu: false\n");
+    assert_says(f, "launch.sh", "no GPU is visible here");
+    assert_says(f, "launch.sh", " train.py \"$@\"\n");
+    f->rec.request.dev = DEV_CPU;
+    CHECK_OK(emit(f));
+    assert_says(f, "accelerate.yaml", "use_cpu: true\n");
+    assert_says(f, "launch.sh", " train.py --cpu \"$@\"\n");
+    assert_says(f, "launch.sh", "(apt install g++ python3-dev)");
+    assert_says(f, "launch.slurm", "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --exclusive\n");
+    char *launch = content(f, "launch.sh");
+    assert_null(strstr(launch, "GPU"));
+    free(launch);
 }
 
 static void test_no_split_needs_no_parallelism(void **state)
@@ -382,7 +402,6 @@ static void test_rank_order(void **state)
 {
     struct fixture *f = *state;
     struct plan *plan = chosen(f);
-    f->rec.request.dev = DEV_CUDA;
     plan->order_n = 16;
     for (int r = 0; r < 16; r++) /* hosts swapped, odd and even devices of each apart */
         plan->order[r] = (int16_t)((r < 8 ? 8 : 0) + (r % 8 < 4 ? 2 * (r % 4) : 2 * (r % 4) + 1));
@@ -418,6 +437,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_files_and_digests),
         TEST(test_keys),
+        TEST(test_plans_for_cpus),
         TEST(test_no_split_needs_no_parallelism),
         TEST(test_replicas_are_accepted),
         TEST(test_refusals),
