@@ -1,7 +1,7 @@
 /* results/export_table.c -- samples on a terminal: one block per subject; what all its rows share stands above it, columns
  * are what differs, the time, its interval and the rate. Numbers have the digits that the interval carries.
  *
- *     exchange  ranks=2 sp=2 op=whole heads=14 kv_heads=2 head_dim=64 batch=1 dtype=bf16 exchange=packed n=20
+ *     exchange ranks=2 sp=2 op=whole heads=14 kv_heads=2 head_dim=64 batch=1 dtype=bf16 exchange=packed over ucx shm n=20
  *       seq  direction  median        95 %  effective_GBps  of ceiling
  *     4,096  fwd        117 us  [115..119]            57.1        82 %
  */
@@ -28,7 +28,9 @@ struct block {
     struct export_column columns[COLUMNS_MAX];
     int spare[COLUMNS_MAX]; /* left out when the line is too long: 0 never, else the highest first */
     int ncolumns;
-    char (*cells)[CELL]; /* n * COLUMNS_MAX, row by row */
+    char (*cells)[CELL];   /* n * COLUMNS_MAX, row by row */
+    const char *transport; /* of the rows that have one, NULL where they differ */
+    char status[CELL];     /* of all rows, "" where they differ */
 };
 
 /* A value and its interval in one unit, as units_format_us chooses it. */
@@ -68,21 +70,10 @@ static void rate_cell(const struct sample *sample, const struct sample_summary *
         snprintf(cell, CELL, "%s", units_format_measured(rate.value, rate.lo, rate.hi, text));
 }
 
-/* Of a row that was scaled to more ranks (tuner/predict.h): its 95 % half-width; NAN of others. */
-static double predicted_within(const struct sample *sample)
-{
-    json_t *conditions = sample->conditions != NULL ? json_loads(sample->conditions, 0, NULL) : NULL;
-    const json_t *within = json_object_get(conditions, "predicted_within");
-    double value = json_is_number(within) ? json_number_value(within) : NAN;
-    json_decref(conditions);
-    return value;
-}
-
 static void status_cell(const struct sample *sample, char *cell)
 {
-    double within = predicted_within(sample);
-    if (sample->outcome == SAMPLE_OK && !isnan(within))
-        snprintf(cell, CELL, "predicted +-%.0f %%", 100 * within);
+    if (sample->outcome == SAMPLE_OK && !isnan(sample_predicted_within(sample)))
+        snprintf(cell, CELL, "predicted");
     else if (sample->outcome == SAMPLE_OK)
         snprintf(cell, CELL, "%s", sample->verified ? "ok" : "unverified");
     else
@@ -149,25 +140,38 @@ static void add_rate_columns(struct block *block)
     end_column(block, "of ceiling", true, 3);
 }
 
+/* What all rows are stands in the title. */
 static void add_status_column(struct block *block)
 {
-    bool worth = false;
-    for (int i = 0; i < block->n; i++)
-        worth |= block->samples[i]->outcome != SAMPLE_OK || !block->samples[i]->verified;
-    if (!worth)
+    bool differs = false;
+    status_cell(block->samples[0], block->status);
+    for (int i = 1; i < block->n; i++) {
+        char other[CELL];
+        status_cell(block->samples[i], other);
+        differs |= strcmp(other, block->status) != 0;
+    }
+    if (!differs)
         return;
+    block->status[0] = '\0';
     for (int i = 0; i < block->n; i++)
         status_cell(block->samples[i], cell(block, i));
     end_column(block, "status", false, 0);
 }
 
+/* What carried the data of all rows that had any to carry stands in the title. */
 static void add_transport_column(struct block *block)
 {
     bool differs = false;
-    for (int i = 1; i < block->n; i++)
-        differs |= strcmp(block->samples[0]->transport, block->samples[i]->transport) != 0;
+    for (int i = 0; i < block->n; i++) {
+        const char *transport = block->samples[i]->transport;
+        if (!*transport)
+            continue;
+        differs |= block->transport && strcmp(block->transport, transport) != 0;
+        block->transport = transport;
+    }
     if (!differs)
         return;
+    block->transport = NULL;
     for (int i = 0; i < block->n; i++) {
         snprintf(cell(block, i), CELL, "%s", block->samples[i]->transport);
         text_clean(cell(block, i));
@@ -219,7 +223,14 @@ static void add_title(struct text *text, const struct block *block)
         snprintf(word, sizeof word, "%s=%s", field->name, value);
         add_wrapped(text, &column, word);
     }
+    if (block->transport) {
+        snprintf(word, sizeof word, "over %s", block->transport);
+        text_clean(word);
+        add_wrapped(text, &column, word);
+    }
     add_shared_count(text, &column, block);
+    if (block->status[0] && strcmp(block->status, "ok") != 0)
+        add_wrapped(text, &column, block->status);
     text_add(text, "\n");
 }
 

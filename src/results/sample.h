@@ -97,13 +97,15 @@ enum status sample_copy(const struct sample *from, struct sample *out);
 /* What the times and bytes amount to; NAN where it does not apply or nothing was measured. */
 struct sample_summary {
     double median_us, p95_us;
-    struct stats_interval ci95_us;
+    struct stats_interval ci95_us; /* of the median, wider by sample_predicted_within */
     double algbw_GBps;     /* bytes / median: link, collective, exchange */
     double busbw_GBps;     /* collective alone: algbw times what the operation sends over the wire, as nccl-tests does */
     double effective_GBps; /* exchange: bytes / median, the change of layout included; not a link rate */
     double tflops;
     double ceiling_share;  /* (busbw, effective or tflops) / ceiling */
 };
+/* Of a row that was scaled to more ranks (tuner/predict.h): the relative 95 % half-width of that; NAN of others. */
+double sample_predicted_within(const struct sample *sample);
 void sample_summarize(const struct sample *sample, struct sample_summary *out);
 
 json_t *sample_to_json(const struct sample *sample); /* an element of sptune.samples/1, statistics included */

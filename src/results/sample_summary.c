@@ -28,6 +28,17 @@ static double share(double rate, double ceiling)
     return ceiling > 0 ? rate / ceiling : NAN;
 }
 
+double sample_predicted_within(const struct sample *sample)
+{
+    if (!sample->scaled || !sample->conditions)
+        return NAN;
+    json_t *conditions = json_loads(sample->conditions, 0, NULL);
+    const json_t *within = json_object_get(conditions, "predicted_within");
+    double value = json_is_number(within) ? json_number_value(within) : NAN;
+    json_decref(conditions);
+    return value >= 0 && value < 1 ? value : NAN;
+}
+
 void sample_summarize(const struct sample *sample, struct sample_summary *out)
 {
     struct sample_summary s = {NAN, NAN, {NAN, NAN}, NAN, NAN, NAN, NAN, NAN};
@@ -35,6 +46,11 @@ void sample_summarize(const struct sample *sample, struct sample_summary *out)
         s.median_us = stats_median(sample->times_us, sample->n);
         s.p95_us = stats_quantile(sample->times_us, sample->n, 0.95);
         s.ci95_us = stats_median_ci95(sample->times_us, sample->n, 1);
+        double within = sample_predicted_within(sample);
+        if (!isnan(within)) {
+            s.ci95_us.lo *= 1 - within;
+            s.ci95_us.hi *= 1 + within;
+        }
     }
     const char *subject = sample->key.subject;
     bool collective = strcmp(subject, "collective") == 0, exchange = strcmp(subject, "exchange") == 0;

@@ -305,6 +305,48 @@ static void subjects_have_their_own_blocks(void **state)
     free_rows(rows, 3);
 }
 
+/* Rows of bench link, some without a transport, some without a time: one line each. What all have stands above them. */
+static void ordinary_rows_are_lines(void **state)
+{
+    (void)state;
+    struct sample rows[6];
+    for (int i = 0; i < 6; i++) {
+        rows[i] = row_make("link");
+        text_print(rows[i].key.op, SAMPLE_NAME, "%s", i < 3 ? "memcpy" : "peer");
+        text_print(rows[i].key.buffers, SAMPLE_NAME, "%s", i % 2 ? "hot" : "cold");
+        text_print(rows[i].transport, sizeof rows[i].transport, "%s", i < 3 ? "" : "ucx posix shm");
+        rows[i].key.bytes = rows[i].bytes = (int64_t)1 << (18 + 2 * i);
+        row_scatter(&rows[i], 1761.54, 20, 1);
+    }
+    rows[5].n = 0;
+    rows[5].outcome = SAMPLE_WAIVED;
+    rows[5].rule = RULE_BUDGET;
+    text_print(rows[5].why, sizeof rows[5].why, "the budget ended");
+    char *text = NULL;
+    CHECK_OK(export_table(rows, 6, &text));
+    expect_narrow(text);
+    const char *title = strstr(text, " over ucx posix shm n=20\n"),
+               *end = strstr(text, "waived budget: the budget ended\n");
+    assert_true(title && end);
+    int lines = 0;
+    for (const char *at = strchr(title, '\n') + 1; at < end; at = strchr(at, '\n') + 1)
+        lines++;
+    assert_in_range(lines, 7, 8); /* a header of one or two, and the rows */
+    assert_null(strstr(strchr(title, '\n'), "ucx"));
+    free(text);
+    for (int i = 0; i < 5; i++) {
+        rows[i].scaled = true;
+        rows[i].verified = false;
+        rows[i].conditions = strdup("{\"predicted_within\": 0.35}");
+    }
+    CHECK_OK(export_table(rows, 5, &text));
+    expect_narrow(text);
+    assert_non_null(strstr(text, " over ucx posix shm n=20 predicted\n"));
+    assert_null(strstr(text, "status"));
+    free(text);
+    free_rows(rows, 6);
+}
+
 /* All fields at once, as long as they can be, with names that play tricks. */
 static void odd_rows_are_printed(void **state)
 {
@@ -399,6 +441,7 @@ int main(void)
         cmocka_unit_test(numbers_ignore_the_locale),
         cmocka_unit_test(a_table_shows_what_differs),
         cmocka_unit_test(subjects_have_their_own_blocks),
+        cmocka_unit_test(ordinary_rows_are_lines),
         cmocka_unit_test(odd_rows_are_printed),
         cmocka_unit_test(digits_end_with_the_interval),
         cmocka_unit_test(grids_fit),

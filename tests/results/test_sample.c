@@ -178,6 +178,31 @@ static void rates_belong_to_subjects(void **state)
     assert_true(isnan(s.median_us) && isnan(s.tflops) && isnan(s.ci95_us.lo) && isnan(s.ceiling_share));
 }
 
+/* Of a row scaled to more ranks the interval is the scaling's as well. */
+static void predictions_carry_their_own_interval(void **state)
+{
+    (void)state;
+    static const char *const conditions[] = {NULL, "{}", "{", "{\"predicted_within\": 0.35}",
+                                             "{\"predicted_within\": 7}"};
+    for (int i = 0; i < CHECK_COUNT(conditions); i++) {
+        double times[] = {100, 100};
+        struct sample sample;
+        struct sample_summary s;
+        sample_init(&sample);
+        sample.scaled = true;
+        sample.times_us = times;
+        sample.n = 2;
+        sample.conditions = conditions[i] ? strdup(conditions[i]) : NULL;
+        sample_summarize(&sample, &s);
+        CHECK_NEAR(s.ci95_us.lo, i == 3 ? 65 : 100, 1e-9);
+        CHECK_NEAR(s.ci95_us.hi, i == 3 ? 135 : 100, 1e-9);
+        sample.scaled = false; /* measured */
+        sample_summarize(&sample, &s);
+        CHECK_NEAR(s.ci95_us.hi, 100, 1e-9);
+        free(sample.conditions);
+    }
+}
+
 static void only_allowed_variables_are_recorded(void **state)
 {
     (void)state;
@@ -217,6 +242,7 @@ int main(void)
         cmocka_unit_test(bad_keys_are_refused),
         cmocka_unit_test(copies_own_their_parts),
         cmocka_unit_test(rates_belong_to_subjects),
+        cmocka_unit_test(predictions_carry_their_own_interval),
         cmocka_unit_test(only_allowed_variables_are_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
