@@ -98,7 +98,7 @@ void progress_step(int done, const char *label, int64_t left_us)
         left_us = estimate_us(done);
     if (total > 0)
         text_print(of, sizeof of, " of %d", total);
-    if (left_us >= 0)
+    if (left_us > 0)
         text_print(remains, sizeof remains, ", %s left", units_format_us((double)left_us, left));
     text_print(line, sizeof line, "%s %d%s%s%s%s", title, done, of, label && *label ? " " : "", label ? label : "",
                remains);

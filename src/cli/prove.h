@@ -1,4 +1,4 @@
-/* cli/prove.h -- `tune --prove`: three steps of the winner and of the runner-up by this project's own harness, beside what was predicted. */
+/* cli/prove.h -- `tune --prove`: four steps of the winner and of the runner-up by this project's own harness, beside what was predicted. */
 #ifndef SPTUNE_CLI_PROVE_H
 #define SPTUNE_CLI_PROVE_H
 

@@ -8,6 +8,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,17 @@ void train_screen_rate(const struct train_screen *screen, double *flops, double 
 
 /* ---- begin and steps ---- */
 
+void train_screen_line(struct text *out, const char *label, int indent, const char *fmt, ...)
+{
+    char words[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(words, sizeof words, fmt, args);
+    va_end(args);
+    text_add(out, "%s", label);
+    opt_wrap(out, words, (int)strlen(label), indent);
+}
+
 static enum status say(struct text *out, enum status (*print)(const char *))
 {
     enum status status = text_status(out);
@@ -67,8 +79,9 @@ static enum status begin(void *arg, struct trainer *trainer, int64_t steps)
     if (screen->cli->json || screen->cli->jsonl)
         return STATUS_OK;
     struct text out = {0};
-    text_add(&out, "%s  %s parameters, %s\nplan  %s\n", o->model.name, units_format_count(o->model.params, params),
-             dtype_name(o->dtype), plan_text(&o->plan, plan));
+    text_add(&out, "%s  %s parameters, %s\n", o->model.name, units_format_count(o->model.params, params),
+             dtype_name(o->dtype));
+    train_screen_line(&out, "plan  ", 6, "%s", plan_text(&o->plan, plan));
     if (left > 0)
         text_add(&out, "%6s  %8s  %9s  %8s  %10s\n", "step", "loss", "grad norm", "lr", "tokens/s");
     return say(&out, cli_print);
@@ -225,22 +238,26 @@ static enum status sample(void *arg, const int32_t *tokens, int64_t prompt, int6
 
 /* ---- the end ---- */
 
+enum { INDENT = 13 };
+static const char BLANKS[INDENT + 1] = "             ";
+
 static void add_rate(struct text *out, const struct train_screen *screen)
 {
+    static const char label[] = "model FLOPs  ";
     double flops, mfu;
     train_screen_rate(screen, &flops, &mfu);
     if (mfu < 0)
-        text_add(out, "model FLOPs  %.3g TFLOP/s per rank", flops * 1e-12);
+        train_screen_line(out, label, INDENT, "%.3g TFLOP/s per rank", flops * 1e-12);
     else if (screen->peak_flops > 0)
-        text_add(out, "model FLOPs  %.3g TFLOP/s per rank, %.2g %% of the %.4g TFLOP/s of --peak", flops * 1e-12,
-                 100 * mfu, screen->peak_flops * 1e-12);
+        train_screen_line(out, label, INDENT, "%.3g TFLOP/s per rank, %.2g %% of the %.4g TFLOP/s of --peak",
+                          flops * 1e-12, 100 * mfu, screen->peak_flops * 1e-12);
     else
-        text_add(out,
-                 "model FLOPs  %.3g GFLOP/s per rank, %.2g %% of the %.3g GFLOP/s that multiply-adds reach on its CPUs",
-                 flops * 1e-9, 100 * mfu, screen->fma_flops * 1e-9);
-    text_add(out, "\n             (3 x a forward pass; %s; what runs again is not counted again)\n",
-             screen->options->trainer.separator.n > 0 ? "attention of documents not counted"
-                                                      : "of attention the pairs that the mask allows");
+        train_screen_line(out, label, INDENT,
+                          "%.3g GFLOP/s per rank, %.2g %% of the %.3g GFLOP/s that multiply-adds reach on its CPUs",
+                          flops * 1e-9, 100 * mfu, screen->fma_flops * 1e-9);
+    train_screen_line(out, BLANKS, INDENT + 1, "(3 x a forward pass; %s; what runs again is not counted again)",
+                      screen->options->trainer.separator.n > 0 ? "attention of documents not counted"
+                                                               : "of attention the pairs that the mask allows");
 }
 
 enum { TERMS_MAX = 5 };
@@ -268,15 +285,18 @@ static void add_terms(struct text *out, const struct work_memory *m)
 static void add_memory(struct text *out, const struct train_screen *screen, const struct run_result *result)
 {
     char buf[UNITS_BUF];
+    struct text words = {0};
     const struct work_memory *m = &result->predicted;
-    text_add(out, "memory       %s %s at most", units_format_bytes((double)result->peak_bytes, buf),
+    text_add(&words, "%s %s at most", units_format_bytes((double)result->peak_bytes, buf),
              screen->dev == DEV_CPU ? "resident in a process" : "in use on a GPU after the steps");
-    text_add(out, ", predicted %s", units_format_bytes((double)m->peak_bytes, buf));
+    text_add(&words, ", predicted %s", units_format_bytes((double)m->peak_bytes, buf));
     if (m->host_bytes > 0)
-        text_add(out, " and of the host %s", units_format_bytes((double)m->host_bytes, buf));
-    text_add(out, "\n             (");
-    add_terms(out, m);
-    text_add(out, ")\n");
+        text_add(&words, " and of the host %s", units_format_bytes((double)m->host_bytes, buf));
+    train_screen_line(out, "memory       ", INDENT, "%s", text_get(&words));
+    text_free(&words);
+    add_terms(&words, m);
+    train_screen_line(out, BLANKS, INDENT + 1, "(%s)", text_get(&words));
+    text_free(&words);
 }
 
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result)
@@ -288,10 +308,11 @@ enum status train_screen_end(const struct train_screen *screen, const struct run
         return STATUS_OK;
     if (result->host_bytes > 0)
         units_format_bytes((double)result->host_bytes, host);
-    text_add(&out, "%lld of %lld steps, %.0f tokens/s, %.0f per rank, %s%s%s on the largest rank, loss %.4f -> %.4f\n",
-             (long long)result->steps, (long long)screen->steps, rate, rate / screen->ranks,
-             units_format_bytes((double)result->bytes, memory), host[0] != '\0' ? " and of the host " : "", host,
-             screen->first_loss, result->last.loss);
+    train_screen_line(&out, "", 2,
+                      "%lld of %lld steps, %.0f tokens/s, %.0f per rank, %s%s%s on the largest rank, loss %.4f -> %.4f",
+                      (long long)result->steps, (long long)screen->steps, rate, rate / screen->ranks,
+                      units_format_bytes((double)result->bytes, memory), host[0] != '\0' ? " and of the host " : "",
+                      host, screen->first_loss, result->last.loss);
     add_rate(&out, screen);
     add_memory(&out, screen, result);
     if (screen->options->trainer.timed)

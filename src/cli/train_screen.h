@@ -3,6 +3,7 @@
 #define SPTUNE_CLI_TRAIN_SCREEN_H
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "train/run.h"
 
@@ -26,6 +27,9 @@ struct train_screen {
 enum status train_screen_open(struct train_screen *screen, struct run_sink *out);
 void train_screen_close(struct train_screen *screen);
 enum status train_screen_end(const struct train_screen *screen, const struct run_result *result);
+/* `label`, then words in lines of at most 80 columns, those after the first `indent` columns in. */
+void train_screen_line(struct text *out, const char *label, int indent, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* --jsonl: one line. Takes the reference. */
 enum status train_screen_row(json_t *row);
 /* FLOPs that the model asks of a step of all ranks: 3 times the forward pass (docs/training.md). */

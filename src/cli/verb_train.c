@@ -127,10 +127,11 @@ static enum status print_verdict(const struct run_options *options, const struct
     const struct trainer_verdict *v = &result->verdict;
     char plan[PLAN_TEXT];
     struct text out = {0};
-    text_add(&out, "plan  %s\nloss  %.6f, whole on one rank %.6f: relative error %.2e\n",
-             plan_text(&options->trainer.plan, plan), v->loss, v->whole_loss, v->loss_error);
-    text_add(&out, "gradients of %d tensors: largest relative error %.2e (%s), of their norm %.2e; at most %.0e\n",
-             v->tensors, v->worst, result->worst_name, v->norm_error, v->allowed);
+    train_screen_line(&out, "plan  ", 6, "%s", plan_text(&options->trainer.plan, plan));
+    text_add(&out, "loss  %.6f, whole on one rank %.6f: relative error %.2e\n", v->loss, v->whole_loss, v->loss_error);
+    train_screen_line(&out, "", 2,
+                      "gradients of %d tensors: largest relative error %.2e (%s), of their norm %.2e; at most %.0e",
+                      v->tensors, v->worst, result->worst_name, v->norm_error, v->allowed);
     enum status status = text_status(&out);
     if (status == STATUS_OK)
         status = cli_print(text_get(&out));

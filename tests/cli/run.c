@@ -280,6 +280,18 @@ void run_says(const char *text, const char *word)
         fail_msg("'%s' is not in:\n%.4000s", word, text);
 }
 
+void run_says_words(const char *text, const char *words)
+{
+    char *flat = strdup(text), *to = flat;
+    assert_non_null(flat);
+    for (const char *from = text; *from != '\0'; from++)
+        if ((*from != ' ' && *from != '\n') || (to > flat && to[-1] != ' '))
+            *to++ = *from == '\n' ? ' ' : *from;
+    *to = '\0';
+    run_says(flat, words);
+    free(flat);
+}
+
 void run_says_not(const char *text, const char *word)
 {
     if (strstr(text, word) != NULL)

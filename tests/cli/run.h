@@ -53,6 +53,7 @@ void run_do(struct run *run, const char *fmt, ...) __attribute__((format(printf,
 /* Checks that print the whole output when they fail. */
 void run_expect(const struct run *run, int code);
 void run_says(const char *text, const char *word);
+void run_says_words(const char *text, const char *words); /* wherever its lines are broken */
 void run_says_not(const char *text, const char *word);
 int run_lines(const char *text);
 /* stdout is one JSON document of this schema ("model" for sptune.model/1); a new reference. */

@@ -11,26 +11,28 @@ static void test_screen(void **state)
     struct run run;
     run_do(&run, TINY "--steps 3");
     run_expect(&run, 0);
+    run_fits(run.out, true);
     run_says(run.out, "820,352 parameters");
-    run_says(run.out, "sp=2 dp_shard=1");
-    run_says(run.out, "3 of 3 steps");
-    run_says(run.out, "GFLOP/s per rank");
+    run_says_words(run.out, "sp=2 dp_shard=1");
+    run_says_words(run.out, "3 of 3 steps");
+    run_says_words(run.out, "GFLOP/s per rank");
     run_says(run.out, "multiply-adds");
-    run_says(run.out, "(context 9.54 MiB, communicators 5.25 MiB, states 3.13 MiB, ");
+    run_says_words(run.out, "(context 9.54 MiB, communicators 5.25 MiB, states 3.13 MiB, ");
     run_says_not(run.out, "exposed exchange");
     run_says_not(run.out, "of the host");
     run_free(&run);
     run_do(&run, TINY "--steps 1 --peak 12.5");
     run_expect(&run, 0);
-    run_says(run.out, " % of the 12.5 TFLOP/s of --peak");
+    run_says_words(run.out, " % of the 12.5 TFLOP/s of --peak");
     run_says_not(run.out, "multiply-adds");
     run_free(&run);
     run_do(&run, TINY "--steps 1 --checkpointing offload");
     run_expect(&run, 0);
-    run_says(run.out, " and of the host 96 KiB on the largest rank");
+    run_says_words(run.out, " and of the host 96 KiB on the largest rank");
     run_free(&run);
     run_do(&run, TINY "--steps 1 -v");
     run_expect(&run, 0);
+    run_fits(run.out, true);
     run_says(run.out, "exposed exchange");
     run_free(&run);
     run_nothing_left();
@@ -167,12 +169,13 @@ static void test_plan(void **state)
     put("plan.json", text, strlen(text));
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
     run_expect(&run, 0);
-    run_says(run.out, "ulysses+ring sp=4 ring=4 dp_shard=1 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=2");
+    run_says_words(run.out,
+                   "ulysses+ring sp=4 ring=4 dp_shard=1 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=2");
     run_free(&run);
     put("tp.json", "{\"plan\": {\"text\": \"ulysses tp=2 direct cpu chunks=2\"}}", 54);
     run_do(&run, TINY "--plan tp.json --steps 1");
     run_expect(&run, 0);
-    run_says(run.out, "ulysses sp=1 dp_shard=1 dp_replicate=1 tp=2 direct cpu chunks=2");
+    run_says_words(run.out, "ulysses sp=1 dp_shard=1 dp_replicate=1 tp=2 direct cpu chunks=2");
     run_free(&run);
     char *word = strstr(text, "ckpt=none");
     memcpy(word, "ckpt=offload offload=none loss=plain mlp=tiled\"}}",
@@ -180,7 +183,7 @@ static void test_plan(void **state)
     put("plan.json", text, strlen(text));
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
     run_expect(&run, 0);
-    run_says(run.out, "zero=2 mb=2 acc=1 ckpt=offload offload=none loss=plain mlp=tiled");
+    run_says_words(run.out, "zero=2 mb=2 acc=1 ckpt=offload offload=none loss=plain mlp=tiled");
     run_free(&run);
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1 --mlp plain");
     run_expect(&run, 0);
@@ -192,7 +195,7 @@ static void test_plan(void **state)
     run_do(&run, TINY "--ranks 4 --plan plan.json --steps 1");
     run_expect(&run, 0);
     run_says(run.out, "offload=optimizer");
-    run_says(run.out, " and of the host ");
+    run_says_words(run.out, " and of the host ");
     run_free(&run);
     run_do(&run, TINY "--steps 1 --offload params");
     run_expect(&run, 2);
@@ -248,7 +251,8 @@ static void test_plan_taken(void **state)
         run_expect(&run, files[i].code);
         if (i == 0) {
             run_says(run.out, "toy  820,352 parameters, bf16");
-            run_says(run.out, "ulysses sp=2 dp_shard=2 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=3 mb=1");
+            run_says_words(run.out,
+                           "ulysses sp=2 dp_shard=2 dp_replicate=1 tp=1 packed-separate cpu chunks=1 zero=3 mb=1");
             run_says_not(run.err, "this run has");
         }
         if (files[i].says != NULL)
