@@ -421,7 +421,7 @@ const struct verb verb_bench = {
             "that runs compare row by row.",
     .ranks = true,
     .tables = tables,
-    .min_args = 1,
+    .min_args = 0, /* of a list */
     .max_args = 2,
     .run = run,
 };

@@ -41,6 +41,8 @@ enum status worklist_subject(const struct cli *cli, const char **subject, const 
     const struct opt_set *opts = &cli->opts;
     const char *option = opt_value(opts, suite_word), *second = opts->nargs > 1 ? opts->args[1] : NULL;
     *suite = NULL;
+    if (opts->nargs < 1)
+        return HINT(FAIL(STATUS_USAGE, "sptune bench needs an argument"), "usage: sptune bench %s", cli->verb->usage);
     TRY(find_subject(opts->args[0], subject));
     bool of_suite = strcmp(*subject, suite_word) == 0;
     if (!of_suite && second != NULL)

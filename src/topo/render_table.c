@@ -233,13 +233,18 @@ static void add_link_kinds(struct text *text, const struct topo *topo)
 {
     struct render_kind kinds[RENDER_KINDS];
     int n = render_link_kinds(topo, 0, topo->ngpus, kinds);
+    bool nvlinks = false;
     for (int i = 0; i < n; i++) {
         char cell[RENDER_CELL], meaning[96], pairs[UNITS_BUF];
         render_cell(&kinds[i].link, cell);
         render_cell_meaning(&kinds[i].link, meaning, sizeof meaning);
         text_add(text, "%-6s  %s pair%s: %s\n", cell, units_format_count(kinds[i].pairs, pairs),
                  kinds[i].pairs == 1 ? "" : "s", meaning);
+        enum topo_link_class class = kinds[i].link.link;
+        nvlinks |= (class == TOPO_LINK_NVSWITCH || class == TOPO_LINK_NVLINK) && kinds[i].link.GBps >= 0;
     }
+    if (nvlinks)
+        text_add(text, "        (each way; of NVLinks what NCCL counts on, which is below the raw rate)\n");
 }
 
 static void add_nics(struct text *text, const struct topo *topo, const struct render_host *host)

@@ -95,7 +95,7 @@ struct topo_nic {
 struct topo_link {
     enum topo_link_class link;
     int count;        /* NVLinks, else 1 */
-    double GBps;      /* nominal, one direction; -1 unknown */
+    double GBps;      /* one direction: nominal, of NVLinks what NCCL counts on (gpu_kinds.c); -1 unknown */
     const char *from; /* where this fact came from: "synth", "hwloc", "nvml" ... static */
 };
 

@@ -99,12 +99,20 @@ static void test_version(void **state)
 static void test_lists(void **state)
 {
     (void)state;
-    static const char *const ways[][2] = {
-        {"tune --target list", "accelerate"},           {"tune --emit list", "accelerate"},
-        {"bench exchange --exchange list", "packed"},   {"tune --exchange list", "packed"},
-        {"tune --attention list", "flash_attention_2"}, {"tune --attention list --target sptune", "cpu"},
-        {"bench layer --attention list", "reference"},  {"bench gemm --export list", "csv"},
-        {"results export --export list", "svg"},        {"model list", "llama-3-8b"}};
+    static const char *const ways[][2] = {{"tune --target list", "accelerate"},
+                                          {"tune --emit list", "accelerate"},
+                                          {"bench exchange --exchange list", "packed"},
+                                          {"tune --exchange list", "packed"},
+                                          {"tune --attention list", "flash_attention_2"},
+                                          {"tune --attention list --target sptune", "cpu"},
+                                          {"bench layer --attention list", "reference"},
+                                          {"bench gemm --export list", "csv"},
+                                          {"results export --export list", "svg"},
+                                          {"model list", "llama-3-8b"},
+                                          {"bench --exchange list", "packed"},
+                                          {"bench --attention list", "reference"},
+                                          {"bench --suite list", "ci"},
+                                          {"bench --export list", "csv"}};
     for (int i = 0; i < CHECK_COUNT(ways); i++) {
         struct run run;
         run_do(&run, "%s", ways[i][0]);
@@ -184,6 +192,7 @@ static void test_did_you_mean(void **state)
         {"tune --model --seq 4k", "--model needs a value, but --seq follows", "--model=--seq"},
         {"topo here", "unexpected argument 'here'", "usage: sptune topo"},
         {"model", "needs an argument", "usage: sptune model CONFIG"},
+        {"bench", "needs an argument", "usage: sptune bench link|"},
         {"bench exchnage", "does not know 'exchnage'", "did you mean exchange?"},
         {"bench exchange --exchange pakced", "does not know 'pakced'", "did you mean packed?"},
         {"bench layer --attention cup", "does not know 'cup'", "did you mean cpu?"},

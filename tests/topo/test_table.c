@@ -66,7 +66,8 @@ static void test_facts(void **state)
                                         "net     64 pairs: between hosts, 50 GB/s",
                                         "sp 8     nvswitch  0-7 | 8-15",
                                         "nic7 0000:67:00.0",
-                                        "371 GB/s"};
+                                        "371 GB/s",
+                                        "of NVLinks what NCCL counts on, which is below the raw rate"};
     static const char *const cpus[] = {"no GPUs: ranks run on CPUs, 8 usable here", "0-3", "4-7"};
     static const char *const doubts[] = {"warning: no nvlink= was given"};
     expect("synth:8xA6000,nvlink=4,pairs=0-4,1-5,2-6,3-7", pairs, CHECK_COUNT(pairs));
