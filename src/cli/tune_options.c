@@ -16,7 +16,9 @@ const struct opt tune_options[] = {
     {"head-dim", 0, OPT_VALUE, "D", "head dimension [128]"},
     {"seq", 0, OPT_VALUE, "LIST", "tokens of one sequence"},
     {"ranks", 0, OPT_VALUE, "N", "processes measured here [the launcher's, else the GPUs, else 2]"},
-    {"world", 0, OPT_VALUE, "W", "processes of the job; what is not measured is modelled and marked [N]"},
+    {"world", 0, OPT_VALUE, "W", "processes of the job; what is not measured is modelled and marked [N, or M times G]"},
+    {"nodes", 0, OPT_VALUE, "M", "hosts of the job [as many as --world fills; with --gpus-per-node alone, 1]"},
+    {"gpus-per-node", 0, OPT_VALUE, "G", "processes that each host runs [as many as here]"},
     {"target", 0, OPT_VALUE, "NAME", "runtime that will train; `list` names them [accelerate]"},
     {"emit", 0, OPT_VALUE, "LIST", "files to write; `list` names them [the target's]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
@@ -224,7 +226,7 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
 {
     static const char *const efforts[] = {"estimate", "quick", "normal", "full"};
     static const int64_t budgets_s[] = {10, 60, 300, 1800};
-    int64_t ranks = 0, world = 0;
+    int64_t ranks = 0, world = 0, nodes = 0, gpus = 0;
     int effort = REQUEST_QUICK;
     *out = (struct tune_order){0};
     TRY(find_target(cli, &out->target));
@@ -234,10 +236,14 @@ enum status tune_read(struct cli *cli, const struct topo *topo, struct tune_orde
     TRY(name_cells(out));
     TRY(ranks_device(cli, &out->devices));
     TRY(ranks_count(cli, topo, 0, &ranks));
-    TRY(opt_count(&cli->opts, "world", 1, 1 << 20, ranks, &world));
+    TRY(opt_count(&cli->opts, "world", 1, REQUEST_WORLD, 0, &world));
+    TRY(opt_count(&cli->opts, "nodes", 1, REQUEST_WORLD, 0, &nodes));
+    TRY(opt_count(&cli->opts, "gpus-per-node", 1, REQUEST_WORLD, 0, &gpus));
     TRY(opt_word(&cli->opts, "effort", efforts, 4, REQUEST_QUICK, &effort));
     out->ranks = (int)ranks;
     out->world = (int)world;
+    out->nodes = (int)nodes;
+    out->gpus_per_node = (int)gpus;
     out->effort = (enum request_effort)effort;
     TRY(opt_duration(&cli->opts, "budget", budgets_s[effort] * 1000 * 1000, &out->budget_us));
     const char *dir = opt_value(&cli->opts, "out");
@@ -418,6 +424,8 @@ enum status tune_request(struct cli *cli, const struct tune_order *order, int ce
     out->dev_memory_bytes = order->devices.memory_bytes;
     out->ranks = order->ranks;
     out->world = order->world;
+    out->nodes = order->nodes;
+    out->ranks_per_host = order->gpus_per_node;
     out->effort = order->effort;
     out->budget_us = order->budget_us / order->ncells;
     out->seed = cli->seed;
@@ -429,7 +437,7 @@ enum status tune_request(struct cli *cli, const struct tune_order *order, int ce
         TRY(model_from_heads((int)order->heads[h], (int)order->kv_heads[order->nkv == 1 ? 0 : h], (int)order->head_dim,
                              &out->model));
     }
-    problem_from_model(&out->model, seq, out->world, &out->problem);
+    problem_from_model(&out->model, seq, 1, &out->problem); /* request_complete knows how many */
     const char *dtype = opt_value(&cli->opts, "dtype"), *docs = opt_value(&cli->opts, "docs");
     out->problem.dtype = DTYPE_BF16;
     if (dtype != NULL)

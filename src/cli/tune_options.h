@@ -9,7 +9,8 @@
 enum { TUNE_EMITS = 8, TUNE_SAMPLES = 16 };
 
 struct tune_order {
-    int ranks, world;
+    int ranks;
+    int world, nodes, gpus_per_node; /* 0: not given */
     struct ranks_devices devices;
     enum request_effort effort;
     int64_t budget_us;

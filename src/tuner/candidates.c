@@ -39,7 +39,7 @@ static enum work_fit fit_of(const struct request *r, const struct work_memory *m
 {
     enum work_fit device = work_fit(memory->peak_bytes, r->device_memory_bytes), host = WORK_FITS;
     if (r->host_memory_bytes > 0)
-        host = work_fit(memory->host_bytes, r->host_memory_bytes / (r->ranks_per_host > 0 ? r->ranks_per_host : 1));
+        host = work_fit(memory->host_bytes, r->host_memory_bytes / r->ranks_per_host);
     return host > device ? host : device;
 }
 

@@ -15,15 +15,6 @@
 
 extern const struct emit emit_accelerate;
 
-/* The largest count of ranks on one host, at most the machine's, that gives equal hosts. */
-static int ranks_of_host(int world, int at_most)
-{
-    int per_host = at_most >= 1 && at_most <= world ? at_most : world;
-    while (world % per_host != 0)
-        per_host--;
-    return per_host;
-}
-
 int accelerate_host_of(const struct accelerate_facts *facts, int host)
 {
     return facts->plan->order_n > 0 ? facts->plan->order[host * facts->per_host] / facts->per_host : host;
@@ -99,7 +90,7 @@ enum status accelerate_facts_fill(const struct recommendation *recommendation, c
                                      .cpu = request->dev == DEV_CPU};
     TRY(plan_refuse(out));
     out->padded = problem_padded(&request->problem, plan->sp);
-    out->per_host = ranks_of_host(out->world, request->ranks_per_host);
+    out->per_host = request->ranks_per_host;
     out->hosts = out->world / out->per_host;
     order_fill(out);
     return STATUS_OK;
@@ -152,8 +143,7 @@ static enum status run(struct recommendation *recommendation, const struct emit_
 static const char *next(const struct recommendation *recommendation)
 {
     const struct request *request = &recommendation->request;
-    return ranks_of_host(request->world, request->ranks_per_host) < request->world ? "sbatch launch.slurm"
-                                                                                   : "./launch.sh";
+    return request->ranks_per_host < request->world ? "sbatch launch.slurm" : "./launch.sh";
 }
 
 const struct emit emit_accelerate = {

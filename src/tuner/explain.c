@@ -12,13 +12,14 @@ static void say_problem(const struct explain_document *d, struct text *out)
 {
     char seq[UNITS_BUF], tokens[UNITS_BUF];
     const struct problem *p = &d->problem;
-    char heads[96] = "";
+    char heads[96] = "", hosts[32] = "";
     if (!model_is_heads(&d->model)) /* else the name says it */
         text_print(heads, sizeof heads, ", %d query and %d KV heads of %d", p->heads, p->kv_heads, p->head_dim);
-    explain_say(out, 5, "%s%s; %s tokens%s; %d processes, %d of them measured; target %s.",
-                d->model.name, heads, units_format_count(p->seq, seq),
-                p->docs > 0 ? " of packed documents" : "", p->world, d->ranks < p->world ? d->ranks : p->world,
-                d->target->runtime);
+    if (p->world > d->ranks_per_host)
+        text_print(hosts, sizeof hosts, " on %d hosts", (p->world + d->ranks_per_host - 1) / d->ranks_per_host);
+    explain_say(out, 5, "%s%s; %s tokens%s; %d process%s%s, %d of them measured; target %s.", d->model.name, heads,
+                units_format_count(p->seq, seq), p->docs > 0 ? " of packed documents" : "", p->world,
+                p->world == 1 ? "" : "es", hosts, d->ranks < p->world ? d->ranks : p->world, d->target->runtime);
     if (d->global_batch_tokens > 0)
         explain_say(out, 5, "     %s tokens in each optimizer step.",
                     units_format_count(d->global_batch_tokens, tokens));

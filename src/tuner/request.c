@@ -12,7 +12,7 @@
 void request_init(struct request *out)
 {
     memset(out, 0, sizeof *out);
-    out->ranks = out->world = out->ranks_per_host = 1;
+    out->ranks = 1;
     out->use_memory = 0.5;
     out->effort = REQUEST_QUICK;
     out->seed = 1;
@@ -299,23 +299,99 @@ static void drop_repeats(struct request *request)
     space->nexchange = n;
 }
 
-static int ranks_of_host(const struct request *request)
+/* What a host runs as far as this machine tells. */
+static int host_here(const struct request *request)
 {
     const struct topo *topo = request->topo;
-    int n =
-        request->dev == DEV_CUDA && topo->ngpus > 0 && topo->nhosts > 0 ? topo->ngpus / topo->nhosts : request->ranks;
-    return n < request->world ? n : request->world;
+    int n = request->dev == DEV_CUDA && topo->nhosts > 0 ? topo->ngpus / topo->nhosts : 0;
+    return n > 0 ? n : request->ranks;
+}
+
+/* The largest count of ranks on one host, at most this, that gives equal hosts. */
+static int equal_hosts(int world, int at_most)
+{
+    int n = at_most < world ? at_most : world;
+    while (world % n != 0)
+        n--;
+    return n;
+}
+
+/* The job's size from its hosts, where they tell it. */
+static enum status take_world(struct request *request)
+{
+    int64_t per_host = request->ranks_per_host > 0 ? request->ranks_per_host : host_here(request);
+    if (request->world == 0 && request->nodes == 0 && request->ranks_per_host > 0) {
+        request->nodes = 1;
+        request_assume(request, "nodes", "1", "the least that have so many GPUs each");
+    }
+    if (request->world == 0 && request->nodes * per_host > REQUEST_WORLD)
+        return HINT(FAIL(STATUS_USAGE, "--nodes %d of %lld GPUs each are more than %d processes", request->nodes,
+                         (long long)per_host, REQUEST_WORLD),
+                    "--nodes %lld or fewer", REQUEST_WORLD / (long long)per_host);
+    if (request->world == 0)
+        request->world = request->nodes > 0 ? request->nodes * (int)per_host : request->ranks;
+    if (request->ranks >= 1 && request->world >= request->ranks)
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_USAGE,
+                     "--world, or --nodes times --gpus-per-node, makes a job of %d, fewer than the %d ranks measured",
+                     request->world, request->ranks),
+                "give --ranks %d or fewer", request->world);
+}
+
+/* The nearest multiples that no fewer processes than are measured make; `also` is another way out, or "". */
+static enum status uneven(const struct request *request, const char *option, int unit, const char *also)
+{
+    int below = request->world / unit * unit;
+    enum status status =
+        FAIL(STATUS_USAGE, "--world %d is no multiple of --%s %d, and hosts are alike", request->world, option, unit);
+    if (below == 0 || below < request->ranks)
+        return HINT(status, "--world %d%s", below + unit, also);
+    return HINT(status, "--world %d or %d%s", below, below + unit, also);
+}
+
+/* Nobody said it: what runs here is taken for a host. */
+static void assume_hosts(struct request *request)
+{
+    int here = host_here(request);
+    char value[16], from[64] = "as many as run here";
+    if (request->ranks_per_host < here)
+        text_print(from, sizeof from, "hosts are alike, of at most the %d that run here", here);
+    text_print(value, sizeof value, "%d", request->ranks_per_host);
+    request_assume(request, "gpus_per_node", value, from);
+}
+
+/* Equal hosts that the job fills; one that has more GPUs than the job has processes runs them all. */
+static enum status take_hosts(struct request *request)
+{
+    int nodes = request->nodes, gpus = request->ranks_per_host;
+    bool sized = request->world > 0;
+    TRY(take_world(request));
+    int world = request->world;
+    if (gpus == 0 && nodes > 0 && world % nodes != 0)
+        return uneven(request, "nodes", nodes, "");
+    if (gpus == 0)
+        request->ranks_per_host = nodes > 0 ? world / nodes : equal_hosts(world, host_here(request));
+    else if (gpus > world)
+        request->ranks_per_host = world;
+    if (world % request->ranks_per_host != 0) {
+        char also[48];
+        text_print(also, sizeof also, ", or --gpus-per-node %d", equal_hosts(world, gpus));
+        return uneven(request, "gpus-per-node", gpus, also);
+    }
+    request->nodes = world / request->ranks_per_host;
+    if (nodes > 0 && nodes != request->nodes)
+        return HINT(FAIL(STATUS_USAGE, "--world %d is not --nodes %d times --gpus-per-node %d", world, nodes, gpus),
+                    "--nodes %d, or leave --world out", request->nodes);
+    if (gpus == 0 && request->nodes > 1 && !(sized && nodes > 0))
+        assume_hosts(request);
+    return STATUS_OK;
 }
 
 enum status request_complete(struct request *request)
 {
-    if (request->ranks < 1 || request->world < request->ranks)
-        return HINT(
-            FAIL(STATUS_USAGE, "--world %d is smaller than the %d ranks measured", request->world, request->ranks),
-            "give --ranks %d or fewer", request->world);
+    TRY(take_hosts(request));
     request->problem.world = request->world;
     request->problem.seq_fixed = request->sp_fixed;
-    request->ranks_per_host = ranks_of_host(request);
     TRY(problem_check(&request->problem));
     drop_repeats(request);
     request->method_open = request->space.nmethod == 0;

@@ -14,7 +14,7 @@
 
 enum request_effort { REQUEST_ESTIMATE, REQUEST_QUICK, REQUEST_NORMAL, REQUEST_FULL };
 enum request_objective { REQUEST_TOKENS_PER_GPU, REQUEST_STEP_TIME };
-enum { REQUEST_ASSUMPTIONS = 24 };
+enum { REQUEST_ASSUMPTIONS = 24, REQUEST_WORLD = 1 << 20 /* the largest job */ };
 
 struct request_assumption {
     char name[32], value[64], from[224]; /* "loss", "plain", "default of accelerate" */
@@ -32,8 +32,9 @@ struct request {
     struct problem problem; /* of one (heads, seq) cell: dtype, docs, world = W */
     bool sp_fixed;          /* --sp with one value: S % P != 0 is refused */
     int ranks;              /* processes measured here */
-    int world;              /* processes of the job */
-    int ranks_per_host;
+    int world;              /* processes of the job = nodes * ranks_per_host; these three 0: open */
+    int nodes;              /* hosts of the job */
+    int ranks_per_host;     /* processes on each; as asked, GPUs of a host: perhaps more than the job has processes */
     int nmicro;
     int64_t micro_batch[PLAN_LIST_MAX];     /* none: 1 */
     char classes[PLAN_LIST_MAX][PLAN_NAME]; /* --attention: the target's classes to consider; none: all it has */
@@ -60,7 +61,8 @@ struct request {
 
 void request_init(struct request *out); /* everything open */
 /* Fill what is open with the target's own defaults and this machine's limits, listing each as an assumption.
- * Contradictions, a world that ranks cannot stand for, searched values the target does not know: STATUS_USAGE. */
+ * Contradictions, a world that ranks cannot stand for or that does not fill its hosts, searched values the target does
+ * not know: STATUS_USAGE. */
 enum status request_complete(struct request *request);
 /* These ranks cannot run exchange direct: where it was a default, packed takes its place. Of a completed request. */
 void request_without_direct(struct request *request, const char *why);

@@ -105,6 +105,62 @@ static void test_screen(void **state)
     }
 }
 
+static void file_says(const char *name, const char *words)
+{
+    char *text = NULL;
+    size_t room = 0;
+    FILE *file = fopen(temp_path(&run_temp, name), "r");
+    assert_non_null(file);
+    assert_true(getdelim(&text, &room, '\0', file) > 0);
+    run_says(text, words);
+    fclose(file);
+    free(text);
+}
+
+/* Hosts that are not here: files, explanation and what-if go by them; without a word what runs here is taken for one. */
+static void test_hosts(void **state)
+{
+    (void)state;
+    struct run run;
+    json_t *document =
+        recommend(MODEL " --device-memory 80GiB --nodes 2 --gpus-per-node 4 --host-memory 1TiB --out hosts " FAST, 0);
+    const json_t *problem = json_object_get(document, "problem");
+    assert_int_equal(json_integer_value(json_object_get(problem, "world")), 8);
+    assert_int_equal(json_integer_value(json_object_get(problem, "ranks_per_host")), 4);
+    json_decref(document);
+    file_says("hosts/accelerate.yaml", "num_machines: 2");
+    file_says("hosts/launch.slurm", "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n");
+    run_do(&run, "explain hosts");
+    run_expect(&run, 0);
+    run_says(run.out, "8 processes on 2 hosts");
+    run_says_not(run.out, "gpus_per_node");
+    run_free(&run);
+    run_do(&run, MODEL " --device-memory 80GiB --world 8 --gpus-per-node 8 --out hosts " FAST);
+    run_expect(&run, 0);
+    run_says_not(run.out, "gpus_per_node");
+    run_says(run.out, "./launch.sh");
+    run_free(&run);
+    file_says("hosts/accelerate.yaml", "num_machines: 1");
+    run_do(&run, MODEL " --device-memory 80GiB --world 8 --out hosts " FAST);
+    run_expect(&run, 0);
+    run_says(run.out, "gpus_per_node=2");
+    run_free(&run);
+    file_says("hosts/accelerate.yaml", "num_machines: 4");
+    static const char *const wrong[][2] = {
+        {"--world 10 --gpus-per-node 8", "--world 8 or 16, or --gpus-per-node 5"},
+        {"--world 8 --nodes 3", "--world 6 or 9"},
+        {"--world 8 --nodes 2 --gpus-per-node 8", "--nodes 1, or leave --world out"},
+        {"--nodes 0", "--nodes: 0 is too small"},
+        {"--gpus-per-node 1", "--ranks 1 or fewer"}};
+    for (int i = 0; i < CHECK_COUNT(wrong); i++) {
+        run_do(&run, MODEL " --device-memory 80GiB %s " FAST, wrong[i][0]);
+        run_expect(&run, 2);
+        run_says(run.err, wrong[i][1]);
+        assert_int_equal(run_lines(run.err), 1);
+        run_free(&run);
+    }
+}
+
 static void append(const char *name, const char *text)
 {
     FILE *file = fopen(temp_path(&run_temp, name), "a");
@@ -430,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_files),   cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_lists),
         cmocka_unit_test(test_replay),  cmocka_unit_test(test_explain),        cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_prove),          cmocka_unit_test(test_trained),
+        cmocka_unit_test(test_hosts),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

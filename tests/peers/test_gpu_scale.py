@@ -205,7 +205,7 @@ class GpuScale(unittest.TestCase):
     def test_predict_of_two(self):
         """However many GPUs there are; what fails is a line each."""
         told = self.scale("predict", "--gpus", "8", "--sptune", "/bin/false", code=1).stderr
-        for expected in ("h200x4.json: it ended with 1", "--ranks 2 --world 4 --seq 32k", "tune-128k-h200x8.json: it ended with 1"):
+        for expected in ("h200x4.json: it ended with 1", "--ranks 2 --world 4 --gpus-per-node 4 --seq 32k", "tune-128k-h200x8.json: it ended with 1"):
             self.assertIn(expected, told)
 
 

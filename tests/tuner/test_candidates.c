@@ -204,6 +204,20 @@ static void test_host_memory(void **state)
     assert_int_equal(work_fit(all.rows[0].memory.peak_bytes, request.device_memory_bytes), WORK_FITS);
     candidates_fill(&request, &all.rows[0], fill, sizeof fill);
     assert_non_null(strstr(fill, "of 8 GiB of host memory"));
+    /* as many processes on fewer hosts: more of them share one host's memory */
+    enum work_fit fit[2];
+    for (int i = 0; i < 2; i++) {
+        fake_request(&bench, "llama-3.2-1b", 4096, 2, &request);
+        request.space.noffload = 1;
+        request.space.offload[0] = PLAN_OFFLOAD_OPTIMIZER;
+        request.host_memory_bytes = (int64_t)16 << 30;
+        request.world = 8;
+        request.ranks_per_host = i == 0 ? 2 : 8;
+        build();
+        fit[i] = all.rows[0].fit;
+    }
+    assert_int_equal(fit[0], WORK_FITS);
+    assert_int_equal(fit[1], WORK_DOES_NOT_FIT);
 }
 
 /* ---- the choice, on prices made by hand ---- */

@@ -53,7 +53,7 @@ static void test_fixed_is_not_assumed(void **state)
 
 static void test_world(void **state)
 {
-    static const int worlds[][2] = {{2, 1}, {1, 0}, {0, 1}, {-1, -1}, {INT_MAX, 2}};
+    static const int worlds[][2] = {{2, 1}, {1, -1}, {0, 1}, {-1, -1}, {INT_MAX, 2}};
     (void)state;
     for (int i = 0; i < CHECK_COUNT(worlds); i++) {
         fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
@@ -65,6 +65,83 @@ static void test_world(void **state)
     request.world = 1 << 20;
     CHECK_OK(request_complete(&request));
     assert_string_equal(assumption("measured_ranks")->value, "2 of 1048576");
+}
+
+static enum status hosts_of(int ranks, int world, int nodes, int gpus)
+{
+    fake_request(&bench, "qwen2.5-0.5b", 4096, ranks, &request);
+    request.world = world;
+    request.nodes = nodes;
+    request.ranks_per_host = gpus;
+    return request_complete(&request);
+}
+
+/* Hosts are those asked for; what was left out and is more than what runs here is told. */
+static void test_hosts(void **state)
+{
+    static const struct {
+        int ranks, asked[3], made[3]; /* world, nodes, gpus per node; 0: open */
+        const char *gpus, *nodes;     /* what is assumed of them, NULL: nothing */
+    } all[] = {
+        {2, {0, 0, 0}, {2, 1, 2}, NULL, NULL},   {2, {8, 0, 0}, {8, 4, 2}, "2", NULL},
+        {2, {8, 0, 8}, {8, 1, 8}, NULL, NULL},   {2, {16, 0, 8}, {16, 2, 8}, NULL, NULL},
+        {2, {4, 0, 8}, {4, 1, 4}, NULL, NULL},   {2, {0, 2, 8}, {16, 2, 8}, NULL, NULL},
+        {2, {0, 1, 0}, {2, 1, 2}, NULL, NULL},   {2, {0, 3, 0}, {6, 3, 2}, "2", NULL},
+        {2, {8, 2, 0}, {8, 2, 4}, NULL, NULL},   {2, {0, 0, 8}, {8, 1, 8}, NULL, "1"},
+        {2, {16, 2, 8}, {16, 2, 8}, NULL, NULL}, {2, {4, 1, 8}, {4, 1, 4}, NULL, NULL},
+        {4, {6, 0, 0}, {6, 2, 3}, "3", NULL},    {2, {2, 2, 1}, {2, 2, 1}, NULL, NULL}};
+    (void)state;
+    for (int i = 0; i < CHECK_COUNT(all); i++) {
+        CHECK_OK(hosts_of(all[i].ranks, all[i].asked[0], all[i].asked[1], all[i].asked[2]));
+        const struct request_assumption *gpus = assumption("gpus_per_node"), *nodes = assumption("nodes");
+        assert_int_equal(request.world, all[i].made[0]);
+        assert_int_equal(request.problem.world, all[i].made[0]);
+        assert_int_equal(request.nodes, all[i].made[1]);
+        assert_int_equal(request.ranks_per_host, all[i].made[2]);
+        assert_string_equal(gpus != NULL ? gpus->value : "", all[i].gpus != NULL ? all[i].gpus : "");
+        assert_string_equal(nodes != NULL ? nodes->value : "", all[i].nodes != NULL ? all[i].nodes : "");
+    }
+    CHECK_OK(hosts_of(4, 6, 0, 0));
+    assert_string_equal(assumption("gpus_per_node")->from, "hosts are alike, of at most the 4 that run here");
+}
+
+/* Every GPU of this host, whatever is measured on. */
+static void test_hosts_of_gpus(void **state)
+{
+    (void)state;
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    struct topo topo = bench.topo;
+    topo.ngpus = 8;
+    topo.nhosts = 1;
+    request.topo = &topo;
+    request.dev = request.planned = DEV_CUDA;
+    request.world = 16;
+    CHECK_OK(request_complete(&request));
+    assert_int_equal(request.ranks_per_host, 8);
+    assert_string_equal(assumption("gpus_per_node")->value, "8");
+}
+
+static void test_hosts_refused(void **state)
+{
+    static const struct {
+        int ranks, asked[3];
+        const char *what, *hint;
+    } all[] = {
+        {2, {10, 0, 8}, "--world 10 is no multiple of --gpus-per-node 8", "--world 8 or 16, or --gpus-per-node 5"},
+        {10, {10, 0, 8}, "--world 10 is no multiple of --gpus-per-node 8", "--world 16, or --gpus-per-node 5"},
+        {2, {8, 3, 0}, "--world 8 is no multiple of --nodes 3", "--world 6 or 9"},
+        {2, {2, 3, 0}, "--world 2 is no multiple of --nodes 3", "--world 3"},
+        {2, {8, 2, 8}, "--world 8 is not --nodes 2 times --gpus-per-node 8", "--nodes 1, or leave --world out"},
+        {2, {0, 1, 1}, "a job of 1, fewer than the 2 ranks", "--ranks 1"},
+        {2, {0, 1 << 20, 1 << 20}, "more than 1048576 processes", "--nodes 1 or fewer"},
+        {2, {0, INT_MAX, 0}, "more than 1048576 processes", "--nodes 524288 or fewer"}};
+    (void)state;
+    for (int i = 0; i < CHECK_COUNT(all); i++) {
+        CHECK_FAILS(STATUS_USAGE, all[i].what,
+                    hosts_of(all[i].ranks, all[i].asked[0], all[i].asked[1], all[i].asked[2]));
+        if (strstr(status_last()->hint, all[i].hint) == NULL)
+            fail_msg("%s: %s", all[i].what, status_last()->hint);
+    }
 }
 
 static void test_absurd_sizes(void **state)
@@ -222,6 +299,9 @@ int main(void)
         cmocka_unit_test(test_defaults_are_told),
         cmocka_unit_test(test_fixed_is_not_assumed),
         cmocka_unit_test(test_world),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_hosts_of_gpus),
+        cmocka_unit_test(test_hosts_refused),
         cmocka_unit_test(test_absurd_sizes),
         cmocka_unit_test(test_unknown_words),
         cmocka_unit_test(test_repeats),
