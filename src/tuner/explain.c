@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "tuner/explain_answer.h"
+#include "tuner/request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,9 @@ static void say_time(const struct explain_document *d, const struct explain_cand
                 units_format_us(c->step_us, step), units_format_us(c->lo_us, lo), units_format_us(c->hi_us, hi),
                 c->source, text_get(&parts), c->speed, d->problem.world);
     text_free(&parts);
+    const char *note = request_speed_note(d->measured, d->planned);
+    if (note != NULL)
+        explain_say(out, 5, "NOTE %s.", note);
 }
 
 static void say_memory(const struct explain_document *d, const struct explain_candidate *c, struct text *out)

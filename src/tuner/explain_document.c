@@ -129,10 +129,9 @@ static enum status docs_read(const json_t *o, struct problem *p)
     return STATUS_OK;
 }
 
-/* "planned_device", or where an older sptune wrote none "device". */
-static enum status planned_read(const json_t *o, enum dev_kind *out)
+static enum status device_read(const json_t *o, const char *key, enum dev_kind *out)
 {
-    const char *key = json_object_get(o, "planned_device") != NULL ? "planned_device" : "device", *name = "";
+    const char *name = "";
     TRY(get_text(o, key, &name));
     for (*out = DEV_CPU; *out <= DEV_CUDA; ++*out)
         if (strcmp(name, dev_kind_name(*out)) == 0)
@@ -164,7 +163,10 @@ static enum status problem_read(const json_t *root, struct explain_document *out
     TRY(get_int(o, "direction", 1, &direction));
     p->direction = direction & PROBLEM_BOTH ? (enum problem_direction)(direction & PROBLEM_BOTH) : PROBLEM_BOTH;
     TRY(get_int(o, "world", 1, &p->world));
-    TRY(planned_read(o, &out->planned));
+    TRY(device_read(o, "device", &out->measured));
+    out->planned = out->measured; /* as an older sptune has it, which wrote no other */
+    if (json_object_get(o, "planned_device") != NULL)
+        TRY(device_read(o, "planned_device", &out->planned));
     TRY(get_int(o, "ranks", 1, &out->ranks));
     TRY(get_int(o, "ranks_per_host", 1, &out->ranks_per_host));
     TRY(get_count(o, "global_batch_tokens", 0, count_max, &out->global_batch_tokens));

@@ -45,6 +45,7 @@ struct explain_document {
     const struct target *target;
     struct model model;
     struct problem problem;
+    enum dev_kind measured;
     enum dev_kind planned; /* the kind of device whose memory is meant; documents that do not say: the one measured */
     int ranks, ranks_per_host;
     int64_t global_batch_tokens, device_memory_bytes, host_memory_bytes;

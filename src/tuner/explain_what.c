@@ -6,6 +6,7 @@
  * of an optimizer in host memory.
  */
 #include "tuner/explain_answer.h"
+#include "tuner/request.h"
 
 #include "base/units.h"
 
@@ -362,6 +363,9 @@ enum status explain_what_if(const struct explain_document *d, const char *text, 
     for (int i = 0; i < n; i++)
         json_array_append_new(all, row_json(&rows[i]));
     say_change(d, &change, rows, n, best, answer);
+    const char *note = request_speed_note(d->measured, d->planned);
+    if (note != NULL)
+        explain_say(&answer->text, 2, "NOTE %s.", note);
     if (change.offload > PLAN_OFFLOAD_NONE)
         explain_say(&answer->text, 2,
                     "The time of an optimizer in host memory is in no stored number: these steps lack it.");

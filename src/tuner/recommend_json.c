@@ -369,11 +369,21 @@ static void set_answer(json_t *o, const struct recommendation *rec)
     json_object_set_new(o, "files", files(rec));
 }
 
+/* Beside the log's. */
+static void add_note(json_t *document, const struct request *r)
+{
+    const char *note = request_speed_note(r->dev, r->planned);
+    if (note != NULL)
+        json_array_append_new(json_object_get(document, "warnings"), json_string(note));
+}
+
 json_t *recommend_to_json(const struct recommendation *recommendation, const struct json_envelope *envelope)
 {
     json_t *document = json_document("recommendation", envelope);
-    if (document != NULL)
-        set_answer(document, recommendation);
+    if (document == NULL)
+        return NULL;
+    add_note(document, &recommendation->request);
+    set_answer(document, recommendation);
     return document;
 }
 
@@ -383,6 +393,8 @@ json_t *recommend_list_to_json(const struct recommendation *const *answers, int 
     if (document == NULL)
         return NULL;
     json_t *all = json_array();
+    if (n > 0)
+        add_note(document, &answers[0]->request);
     for (int i = 0; i < n; i++) {
         json_t *one = json_object();
         set_answer(one, answers[i]);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "results/export.h"
+#include "tuner/explain_document.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,9 @@ enum status recommend_list_screen(const struct recommendation *const *answers, i
     text_add(&all, "%s", grid);
     free(grid);
     crossovers(answers, n, &all);
+    const char *note = request_speed_note(answers[0]->request.dev, answers[0]->request.planned);
+    if (note != NULL)
+        explain_say(&all, 5, "NOTE %s", note);
     enum status status = text_status(&all);
     if (status != STATUS_OK) {
         text_free(&all);

@@ -68,7 +68,8 @@ static const char *unit_of(const struct recommendation *rec)
 static void head(const struct recommendation *rec, struct text *out)
 {
     const struct request *r = &rec->request;
-    char params[32] = "", heads[48] = "", seq[UNITS_BUF], limit[UNITS_BUF], name[61];
+    char params[32] = "", heads[48] = "", hosts[32] = "", seq[UNITS_BUF], limit[UNITS_BUF], name[61];
+    const char *device = r->dev != r->planned ? "planned GPU" : r->planned == DEV_CPU ? "CPU rank" : "GPU";
     struct text all = {0};
     text_print(name, sizeof name, "%s", r->model.name);
     text_clean(name);
@@ -76,9 +77,11 @@ static void head(const struct recommendation *rec, struct text *out)
         text_print(params, sizeof params, " %.3g B", (double)r->model.params * 1e-9);
     if (!model_is_heads(&r->model)) /* else the name says it */
         text_print(heads, sizeof heads, " %d/%d heads", r->model.heads, r->model.kv_heads);
-    line(out, "%s%s%s | seq %s | %d x %s %s | target %s", name, params, heads, units_format_count(r->problem.seq, seq),
-         r->world, r->dev == DEV_CPU ? "CPU rank" : "GPU", units_format_bytes((double)r->device_memory_bytes, limit),
-         r->target->runtime);
+    if (r->nodes > 1)
+        text_print(hosts, sizeof hosts, " on %d hosts", r->nodes);
+    line(out, "%s%s%s | seq %s | %d x %s %s%s | target %s", name, params, heads,
+         units_format_count(r->problem.seq, seq), r->world, device,
+         units_format_bytes((double)r->device_memory_bytes, limit), hosts, r->target->runtime);
     for (int i = 0; i < r->nassumptions; i++)
         text_add(&all, " %s=%s", r->assumptions[i].name, r->assumptions[i].value);
     if (all.len > 0 || r->global_batch_tokens == 0)
@@ -176,6 +179,9 @@ static void use(const struct recommendation *rec, const struct varied *varied, s
          units_format_measured(c->lo, c->lo, c->hi, lo), units_format_measured(c->hi, c->lo, c->hi, hi),
          units_format_us(honest(c->time.step_us, c->time.lo_us, c->time.hi_us), step),
          r->global_batch_tokens == 0 ? ">= " : "", units_format_count(work_step_tokens(&problem, &c->plan), tokens));
+    const char *note = request_speed_note(r->dev, r->planned);
+    if (note != NULL)
+        line(out, "NOTE %s", note);
     if (c->plan.order_n > 0) {
         struct text order = {0};
         for (int i = 0; i < c->plan.order_n; i++)

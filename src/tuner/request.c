@@ -30,6 +30,13 @@ void request_assume(struct request *request, const char *name, const char *value
     text_print(a->from, sizeof a->from, "%s", from);
 }
 
+const char *request_speed_note(enum dev_kind measured, enum dev_kind planned)
+{
+    return measured != planned ? "speeds are of CPUs in place of the planned GPUs: they do not order plans there; "
+                                 "memory and legality do hold; measure on GPUs (scripts/package)"
+                               : NULL;
+}
+
 static void assume_default(struct request *request, bool open, const char *name, const char *value)
 {
     char from[64];

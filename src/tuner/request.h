@@ -71,6 +71,8 @@ void request_without_direct(struct request *request, const char *why);
 enum status request_retarget(struct request *request, const struct target *target);
 /* Of a completed request: what the ranks at hand can do (see the field). */
 void request_with_overlap(struct request *request);
+/* What has to be said of speeds that one kind of device gave and another kind is planned with; NULL where it is one. */
+const char *request_speed_note(enum dev_kind measured, enum dev_kind planned);
 void request_assume(struct request *request, const char *name, const char *value, const char *from);
 
 #endif

@@ -139,6 +139,13 @@ static void test_planned_device(void **state)
         peak[kind] = (int64_t)number(json_object_get(body, "after"), "peak_bytes");
         json_decref(body);
         SAYS(f, TERM("context"), kind == DEV_CPU ? "process, libraries" : "device context");
+        const struct explain_options both[] = {{0}, change}; /* speeds of another kind of device say so */
+        for (int i = 0; i < 2; i++) {
+            char *said = NULL;
+            CHECK_OK(ask(f, both[i], &said));
+            assert_int_equal(strstr(said, "NOTE speeds are of CPUs") != NULL, kind == DEV_CUDA);
+            free(said);
+        }
     }
     assert_int_equal(peak[DEV_CUDA] - peak[DEV_CPU], memory->context_bytes - memory->context_cpu_bytes);
     json_t *problem = json_object_get(f->document, "problem");

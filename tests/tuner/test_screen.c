@@ -72,6 +72,38 @@ static void test_one(void **state)
     free(screen);
 }
 
+/* CPUs stand in for the GPUs that are planned: the header names these, and a line under the choice says what speeds are
+ * worth; so do a table of many answers and both documents. Where the devices are one, nothing does. */
+static void test_planned(void **state)
+{
+    const struct recommendation *answers[] = {&answer, &answer};
+    const struct json_envelope envelope = {.command = "sptune tune", .started = "", .machine = ""};
+    static const char note[] = "speeds are of CPUs in place of the planned GPUs";
+    (void)state;
+    for (int planned = DEV_CPU; planned <= DEV_CUDA; planned++) {
+        char *screens[2] = {NULL, NULL};
+        fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+        request.planned = (enum dev_kind)planned;
+        request.world = 4;
+        request.ranks_per_host = 2;
+        run(&fake_default, STATUS_OK);
+        screens[0] = screen_of();
+        CHECK_OK(recommend_list_screen(answers, 2, &screens[1]));
+        check_shape(screens[1]);
+        json_t *documents[] = {recommend_to_json(&answer, &envelope), recommend_list_to_json(answers, 2, &envelope)};
+        SAYS(screens[0], planned == DEV_CUDA ? "4 x planned GPU 1 TiB on 2 hosts" : "4 x CPU rank 1 TiB on 2 hosts");
+        if (planned == DEV_CUDA)
+            SAYS(screens[0], "tok/step\nNOTE speeds are of CPUs"); /* right under the choice */
+        for (int i = 0; i < 2; i++) {
+            size_t warnings = json_array_size(json_object_get(documents[i], "warnings"));
+            assert_int_equal(strstr(screens[i], note) != NULL, planned == DEV_CUDA);
+            assert_int_equal(warnings, planned == DEV_CUDA);
+            json_decref(documents[i]);
+            free(screens[i]);
+        }
+    }
+}
+
 /* A word that the line of assumptions has no room to explain. */
 static void test_disturbed(void **state)
 {
@@ -291,7 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one),           cmocka_unit_test(test_not),    cmocka_unit_test(test_disturbed),
         cmocka_unit_test(test_measure_first), cmocka_unit_test(test_opened), cmocka_unit_test(test_method),
-        cmocka_unit_test(test_extremes),      cmocka_unit_test(test_digits), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_planned),       cmocka_unit_test(test_extremes),      cmocka_unit_test(test_digits), cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
