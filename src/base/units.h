@@ -33,6 +33,8 @@ char *units_format_count(int64_t n, char *buf);             /* 131,072 */
 char *units_format_short(int64_t n, char *buf);             /* 128k when a whole number of 1024 steps, else 131,000 */
 char *units_format_bytes(double bytes, char *buf);          /* 40.7 GiB */
 char *units_format_us(double us, char *buf);                /* 117 us, 39.8 s */
+/* No more of it than an interval from lo to hi carries: 43h00m. */
+char *units_format_us_measured(double us, double lo, double hi, char *buf);
 char *units_format_rate(double GBps, char *buf);            /* 727 GB/s */
 /* A value with no more significant digits than its 95 % interval [lo, hi] carries. */
 char *units_format_measured(double value, double lo, double hi, char *buf);

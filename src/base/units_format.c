@@ -86,6 +86,24 @@ char *units_format_us(double us, char *buf)
     return buf;
 }
 
+/* Minutes and hours are rounded by steps of their own. */
+char *units_format_us_measured(double us, double lo, double hi, char *buf)
+{
+    static const double steps[] = {36000e6, 3600e6, 600e6, 60e6, 10e6, 1e6};
+    double half = fabs(hi - lo) / 2;
+    if (!isfinite(us) || !isfinite(half) || !(half > 0))
+        return units_format_us(us, buf);
+    double unit = pow(10, floor(log10(half)) - 1);
+    if (fabs(us) >= 119.5e6)
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+            if (steps[i] <= unit) {
+                unit = steps[i];
+                break;
+            }
+    double rounded = round(us / unit) * unit;
+    return units_format_us(rounded != 0 ? rounded : us, buf);
+}
+
 char *units_format_rate(double GBps, char *buf)
 {
     three_digits(GBps, "GB/s", buf);

@@ -400,7 +400,7 @@ static enum status read_limits(struct cli *cli, const struct tune_order *order, 
         text_print(out->device_memory_from, sizeof out->device_memory_from, "--device-memory");
     out->planned = planned_device(cli, order);
     if (out->planned != order->devices.kind)
-        request_assume(out, "planned_device", dev_kind_name(out->planned), "--device-memory");
+        request_assume(out, "planned_device", dev_kind_name(out->planned), "as --device-memory is of GPUs");
     TRY(read_memory(cli, "host-memory", &out->host_memory_bytes));
     if (use != NULL)
         TRY(units_parse_percent(use, "--use-memory", &out->use_memory));

@@ -6,6 +6,7 @@
 #include "tuner/explain_answer.h"
 #include "tuner/request.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,30 +27,46 @@ static void say_problem(const struct explain_document *d, struct text *out)
                     units_format_count(d->global_batch_tokens, tokens));
 }
 
+/* Who reads which sequences. */
+static void say_groups(const struct plan *p, int world, char *buf, size_t size)
+{
+    if (world == 1)
+        text_print(buf, size, "one rank reads all sequences");
+    else if (p->sp == 1)
+        text_print(buf, size, "each of %d ranks reads sequences of its own", world);
+    else if (p->sp == world)
+        text_print(buf, size, "all %d ranks share each sequence", world);
+    else
+        text_print(buf, size, "%d ranks share each sequence, %d groups of them read sequences of their own", p->sp,
+                   world / p->sp);
+}
+
 static void say_plan(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
 {
     const struct plan *p = &c->plan;
+    char groups[112];
+    say_groups(p, d->problem.world, groups, sizeof groups);
     explain_say(out, 5,
-                "USE  sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s: %d ranks share each sequence, %d groups of "
-                "them read sequences of "
-                "their own. ZeRO stage %d, micro batch %lld, accumulation %lld, checkpointing %s, offload %s, loss %s.",
-                p->sp, p->dp_shard, p->dp_replicate, c->class, p->sp, d->problem.world / p->sp, p->zero_stage,
-                (long long)p->micro_batch, (long long)p->accumulate, plan_checkpointing_name(p->checkpointing),
-                plan_offload_name(p->offload), plan_loss_name(p->loss));
+                "USE  sp_size=%d dp_shard_size=%d dp_replicate_size=%d %s: %s. ZeRO stage %d, micro batch %lld, "
+                "accumulation %lld, checkpointing %s, offload %s, loss %s.",
+                p->sp, p->dp_shard, p->dp_replicate, c->class, groups, p->zero_stage, (long long)p->micro_batch,
+                (long long)p->accumulate, plan_checkpointing_name(p->checkpointing), plan_offload_name(p->offload),
+                plan_loss_name(p->loss));
 }
 
 static void say_time(const struct explain_document *d, const struct explain_candidate *c, struct text *out)
 {
-    char step[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF];
+    char step[UNITS_BUF], lo[UNITS_BUF], hi[UNITS_BUF], speed[UNITS_BUF];
     struct text parts = {0};
     for (int i = 0; i < PART_COUNT; i++)
         if (c->step_us > 0 && c->part_us[i] / c->step_us >= 0.005)
             text_add(&parts, "%s%s %.0f %%", parts.len > 0 ? ", " : "", explain_part_names[i],
                      100 * c->part_us[i] / c->step_us);
     explain_say(out, 5,
-                "TIME %s for a step, 95 %% between %s and %s (%s): %s. That is %.4g tokens/s on each of %d devices.",
-                units_format_us(c->step_us, step), units_format_us(c->lo_us, lo), units_format_us(c->hi_us, hi),
-                c->source, text_get(&parts), c->speed, d->problem.world);
+                "TIME %s for a step, 95 %% between %s and %s (%s): %s. That is %s tokens/s on each of %d devices.",
+                explain_step(c, c->step_us, step), units_format_us_measured(c->lo_us, c->lo_us, c->hi_us, lo),
+                units_format_us_measured(c->hi_us, c->lo_us, c->hi_us, hi), c->source, text_get(&parts),
+                explain_speed(c, c->speed, speed), d->problem.world);
     text_free(&parts);
     const char *note = request_speed_note(d->measured, d->planned);
     if (note != NULL)
@@ -76,7 +93,44 @@ static void say_memory(const struct explain_document *d, const struct explain_ca
     text_free(&terms);
 }
 
-/* The reasons why others lost, the near ones first; equal refusals are counted. */
+/* Times a size has to be doubled or halved to become the other. */
+static double distance(int sp, int other)
+{
+    return fabs(log2((double)sp / other));
+}
+
+/* One for each rule, in the order of the document: the nearest in size to the plan chosen, and how many more there are. */
+static void say_refused(const struct explain_document *d, struct text *out)
+{
+    int chosen = d->chosen >= 0 ? d->candidate[d->chosen].plan.sp : 1;
+    for (int i = 0, rules = 0; i < d->nrefused && rules < 6; i++) {
+        const struct explain_refused *near = &d->refused[i];
+        char more[48] = "";
+        bool said = false;
+        int n = 0;
+        for (int k = 0; k < i && !said; k++)
+            said = strcmp(d->refused[k].rule, near->rule) == 0;
+        for (int k = i; k < d->nrefused && !said; k++) {
+            const struct explain_refused *row = &d->refused[k];
+            if (strcmp(row->rule, near->rule) != 0)
+                continue;
+            n++;
+            if (distance(row->plan.sp, chosen) < distance(near->plan.sp, chosen))
+                near = row;
+        }
+        if (said)
+            continue;
+        rules++;
+        struct text name = {0};
+        explain_plan_name(d, &near->plan, near->class, &name);
+        if (n > 1)
+            text_print(more, sizeof more, "; and %d more by this rule", n - 1);
+        explain_say(out, 5, "     %s is refused: %.200s (%s)%s", text_get(&name), near->why, near->rule, more);
+        text_free(&name);
+    }
+}
+
+/* The reasons why others lost; of refusals one for each rule. */
 static void say_others(const struct explain_document *d, struct text *out)
 {
     int said = 0;
@@ -90,15 +144,10 @@ static void say_others(const struct explain_document *d, struct text *out)
         text_free(&name);
         said++;
     }
-    for (int i = 0; i < d->nrefused && i < 3; i++) {
-        struct text name = {0};
-        explain_plan_name(d, &d->refused[i].plan, d->refused[i].class, &name);
-        explain_say(out, 5, "     %s is refused: %.200s (%s)", text_get(&name), d->refused[i].why, d->refused[i].rule);
-        text_free(&name);
-    }
-    if (d->n - 1 > 4 || d->nrefused > 3)
-        explain_say(out, 5, "     %d candidates and %d refused plans in all; --why-not sp=P asks for one.", d->n,
-                    d->nrefused);
+    say_refused(d, out);
+    if (d->n - 1 > said || d->nrefused > 0)
+        explain_say(out, 5, "     %d candidate%s and %d refused plan%s in all; --why-not sp=P asks for one.", d->n,
+                    d->n == 1 ? "" : "s", d->nrefused, d->nrefused == 1 ? "" : "s");
 }
 
 static void say_assumed(const struct explain_document *d, struct text *out)

@@ -382,6 +382,19 @@ void explain_document_free(struct explain_document *document)
     document->n = document->nrefused = 0;
 }
 
+char *explain_step(const struct explain_candidate *c, double step_us, char *buf)
+{
+    double scale = c->step_us > 0 ? step_us / c->step_us : 1;
+    return units_format_us_measured(step_us, c->lo_us * scale, c->hi_us * scale, buf);
+}
+
+char *explain_speed(const struct explain_candidate *c, double speed, char *buf)
+{
+    bool known = c->lo_us > 0 && c->hi_us > 0;
+    return units_format_measured(speed, known ? speed * c->step_us / c->hi_us : speed,
+                                 known ? speed * c->step_us / c->lo_us : speed, buf);
+}
+
 void explain_problem(const struct explain_document *document, const struct plan *plan, struct problem *out)
 {
     *out = document->problem;

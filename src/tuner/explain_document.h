@@ -64,6 +64,10 @@ void explain_document_free(struct explain_document *document);
 /* The chosen plan's problem has its micro-batch. */
 void explain_problem(const struct explain_document *document, const struct plan *plan, struct problem *out);
 double explain_share(int64_t bytes, int64_t limit); /* of memory, in percent */
+/* Of this candidate, or of one derived from it: as the screen of `tune` writes them, no digit that its interval does not
+ * carry. Buffers of UNITS_BUF bytes. */
+char *explain_step(const struct explain_candidate *candidate, double step_us, char *buf);
+char *explain_speed(const struct explain_candidate *candidate, double speed, char *buf);
 /* "sp 4", "sp 4 loss=tiled": what tells this plan from the others of the document. */
 void explain_plan_name(const struct explain_document *document, const struct plan *plan, const char *class,
                        struct text *out);

@@ -242,7 +242,7 @@ static void part_term(const struct explain_document *d, const struct explain_can
     char us[UNITS_BUF], step[UNITS_BUF];
     double share = c->step_us > 0 ? 100 * c->part_us[part] / c->step_us : 0;
     explain_say(&answer->text, 2, "%s = %s of the step's %s, %.1f %% (%s)", explain_part_names[part],
-                units_format_us(c->part_us[part], us), units_format_us(c->step_us, step), share, c->source);
+                units_format_us(c->part_us[part], us), explain_step(c, c->step_us, step), share, c->source);
     part_formula(d, &c->plan, part, &answer->text);
     explain_say(&answer->text, 2, "  composed of %.160s", composed_of(d));
     json_object_set_new(answer->body, "term", json_string(explain_part_names[part]));
@@ -257,10 +257,43 @@ static void time_table(const struct explain_document *d, const struct explain_ca
     for (int i = 0; i < PART_COUNT; i++)
         explain_say(&answer->text, 2, "%-13s %9s %6.1f %%", explain_part_names[i], units_format_us(c->part_us[i], us),
                     c->step_us > 0 ? 100 * c->part_us[i] / c->step_us : 0);
-    explain_say(&answer->text, 2, "step_us       %9s, 95 %% between %s and %s (%s)", units_format_us(c->step_us, us),
-                units_format_us(c->lo_us, lo), units_format_us(c->hi_us, hi), c->source);
+    explain_say(&answer->text, 2, "step_us       %9s, 95 %% between %s and %s (%s)", explain_step(c, c->step_us, us),
+                units_format_us_measured(c->lo_us, c->lo_us, c->hi_us, lo),
+                units_format_us_measured(c->hi_us, c->lo_us, c->hi_us, hi), c->source);
     explain_say(&answer->text, 2, "  composed of %.160s", composed_of(d));
     json_object_set_new(answer->body, "step_us", json_num(c->step_us, 6));
+}
+
+/* What makes a fact of it, or that nothing does. */
+static const struct {
+    const char *name, *instead;
+} instead_of[] = {
+    {"loss", "--loss says another"},
+    {"zero", "--zero says another"},
+    {"checkpointing", "--checkpointing says another"},
+    {"offload", "--offload says another"},
+    {"micro_batch", "--micro-batch says another"},
+    {"exchange", "--exchange names another that runs here"},
+    {"optimizer", "no option says another: memory is modelled for this one"},
+    {"device_memory", "--device-memory says another"},
+    {"planned_device", "--device cpu plans for CPUs; sptune on such a device (scripts/package) measures it"},
+    {"measured_ranks", "--ranks measures more, where there are devices for them"},
+    {"gpus_per_node", "--gpus-per-node says another"},
+    {"nodes", "--nodes says another"},
+    {"rank_order", "no option says another: only links of the GPUs here are known"},
+    {"samples", "the same command where nothing else runs measures again"},
+};
+
+static const char *instead(const struct explain_document *d, const char *name)
+{
+    for (size_t i = 0; i < sizeof instead_of / sizeof *instead_of; i++)
+        if (strcmp(instead_of[i].name, name) == 0)
+            return instead_of[i].instead;
+    for (int i = 0; d->target->classes[i] != NULL; i++)
+        if (strcmp(d->target->classes[i], name) == 0)
+            return "scripts/peers/attention.py, run where the job will run, times what is installed there, and "
+                   "--samples takes that";
+    return "";
 }
 
 static bool assumption(const struct explain_document *d, const char *term, struct explain_answer *answer)
@@ -274,9 +307,9 @@ static bool assumption(const struct explain_document *d, const char *term, struc
         const char *from = json_string_value(json_object_get(row, "from"));
         if (name == NULL || strcmp(name, term) != 0)
             continue;
-        explain_say(&answer->text, 2,
-                    "%.32s = %.64s: assumed, %.64s. It was not asked for; give it and nothing is assumed.", name,
-                    value != NULL ? value : "?", from != NULL ? from : "?");
+        const char *fact = instead(d, name);
+        explain_say(&answer->text, 2, "%.32s = %.64s: assumed, %.224s%s%s.", name, value != NULL ? value : "?",
+                    from != NULL ? from : "?", fact[0] != '\0' ? "; " : "", fact);
         json_object_set_new(answer->body, "assumption", json_incref(row));
         return true;
     }
@@ -305,15 +338,16 @@ static void by_candidate(const struct explain_document *d, bool memory, struct e
     for (int i = 0; i < d->n; i++) {
         const struct explain_candidate *c = &d->candidate[i];
         struct text name = {0};
-        char size[UNITS_BUF];
+        char size[UNITS_BUF], speed[UNITS_BUF];
         explain_plan_name(d, &c->plan, c->class, &name);
         if (memory)
             explain_say(&answer->text, 4, "  %s: %s, %.0f %% of the limit%s", text_get(&name),
                         units_format_bytes((double)c->peak_bytes, size),
                         explain_share(c->peak_bytes, d->device_memory_bytes), c->chosen ? " (chosen)" : "");
         else
-            explain_say(&answer->text, 4, "  %s: %.4g tokens/s/device, %s a step (%s)%s", text_get(&name), c->speed,
-                        units_format_us(c->step_us, size), c->source, c->chosen ? " (chosen)" : "");
+            explain_say(&answer->text, 4, "  %s: %s tokens/s/device, %s a step (%s)%s", text_get(&name),
+                        explain_speed(c, c->speed, speed), explain_step(c, c->step_us, size), c->source,
+                        c->chosen ? " (chosen)" : "");
         json_array_append_new(rows, json_pack("{s:s, s:I, s:f}", "plan", text_get(&name), "peak_bytes",
                                               (json_int_t)c->peak_bytes, "tokens_per_s_per_device", c->speed));
         text_free(&name);
@@ -344,7 +378,7 @@ static bool field(const struct explain_document *d, const struct explain_candida
 {
     struct text *out = &answer->text;
     struct problem problem;
-    char a[UNITS_BUF], b[UNITS_BUF];
+    char a[UNITS_BUF], b[UNITS_BUF], speed[UNITS_BUF];
     explain_problem(d, &c->plan, &problem);
     if (strcmp(term, "memory") == 0) {
         memory_table(d, c, answer);
@@ -356,15 +390,16 @@ static bool field(const struct explain_document *d, const struct explain_candida
     } else if (strcmp(term, "accumulate") == 0) {
         accumulate(d, &c->plan, out);
     } else if (strcmp(term, "micro_batch") == 0) {
-        explain_say(out, 2, "micro_batch = %lld sequences that a group of %d ranks computes at once",
-                    (long long)c->plan.micro_batch, c->plan.sp);
+        explain_say(out, 2, "micro_batch = %lld sequence%s that a group of %d rank%s computes at once",
+                    (long long)c->plan.micro_batch, c->plan.micro_batch == 1 ? "" : "s", c->plan.sp,
+                    c->plan.sp == 1 ? "" : "s");
     } else if (strcmp(term, "zero_stage") == 0) {
         explain_say(out, 2, "zero_stage = %d: optimizer states%s%s are sharded", c->plan.zero_stage,
                     c->plan.zero_stage >= 2 ? ", gradients" : "", c->plan.zero_stage == 3 ? " and weights" : "");
     } else if (strcmp(term, "tokens_per_s_per_device") == 0) {
-        explain_say(out, 2, "tokens_per_s_per_device = tokens of a step / step time / processes = %s / %s / %d = %.4g",
-                    units_format_count(work_step_tokens(&problem, &c->plan), a), units_format_us(c->step_us, b),
-                    problem.world, c->speed);
+        explain_say(out, 2, "tokens_per_s_per_device = tokens of a step / step time / processes = %s / %s / %d = %s",
+                    units_format_count(work_step_tokens(&problem, &c->plan), a), explain_step(c, c->step_us, b),
+                    problem.world, explain_speed(c, c->speed, speed));
         by_candidate(d, false, answer);
     } else if (strcmp(term, "peak_bytes") == 0) {
         explain_say(out, 2, "peak_bytes = %s = %s (`memory` lists the terms)", units_format_count(c->peak_bytes, a),

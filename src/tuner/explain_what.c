@@ -282,7 +282,7 @@ static void say_row(const struct explain_document *d, const struct change *chang
                     const char *label, struct text *out)
 {
     struct text name = {0};
-    char size[UNITS_BUF], step[UNITS_BUF], limit[UNITS_BUF];
+    char size[UNITS_BUF], step[UNITS_BUF], speed[UNITS_BUF], limit[UNITS_BUF];
     explain_plan_name(d, &row->plan, row->was->class, &name);
     if (change->loss >= 0 && strstr(text_get(&name), "loss=") == NULL)
         text_add(&name, " loss=%s", plan_loss_name(row->plan.loss));
@@ -298,9 +298,9 @@ static void say_row(const struct explain_document *d, const struct change *chang
         explain_say(out, 9, "%-7s%s: no, %.200s (%s)", label, text_get(&name), row->verdict.why,
                     rule_code(row->verdict.rule));
     else
-        explain_say(out, 9, "%-7s%s: %.4g tokens/s/device, %s a step%s; %s of %s, %.0f %%: %s", label, text_get(&name),
-                    row->speed, units_format_us(row->step_us, step), row->derived ? " (derived)" : "",
-                    units_format_bytes((double)row->peak_bytes, size),
+        explain_say(out, 9, "%-7s%s: %s tokens/s/device, %s a step%s; %s of %s, %.0f %%: %s", label, text_get(&name),
+                    explain_speed(row->was, row->speed, speed), explain_step(row->was, row->step_us, step),
+                    row->derived ? " (derived)" : "", units_format_bytes((double)row->peak_bytes, size),
                     units_format_bytes((double)change->device_memory_bytes, limit),
                     explain_share(row->peak_bytes, change->device_memory_bytes), fit_text(row->fit));
     text_free(&name);

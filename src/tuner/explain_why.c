@@ -132,18 +132,19 @@ static void say_candidate(const struct explain_document *d, const struct explain
 {
     const struct explain_candidate *best = &d->candidate[d->chosen];
     struct text name = {0};
-    char size[UNITS_BUF], step[UNITS_BUF];
+    char size[UNITS_BUF], step[UNITS_BUF], speed[UNITS_BUF];
     explain_plan_name(d, &c->plan, c->class, &name);
     if (c->chosen)
         explain_say(&answer->text, 2, "%s is the plan chosen.", text_get(&name));
     else
         explain_say(&answer->text, 2, "%s: %.224s (%s)", text_get(&name), c->why, c->rule);
-    explain_say(&answer->text, 4, "  %.4g tokens/s/device%s, %s a step (%s); %s, %.0f %% of the limit", c->speed,
-                c->chosen ? "" : " here", units_format_us(c->step_us, step), c->source,
-                units_format_bytes((double)c->peak_bytes, size), explain_share(c->peak_bytes, d->device_memory_bytes));
+    explain_say(&answer->text, 4, "  %s tokens/s/device%s, %s a step (%s); %s, %.0f %% of the limit",
+                explain_speed(c, c->speed, speed), c->chosen ? "" : " here", explain_step(c, c->step_us, step),
+                c->source, units_format_bytes((double)c->peak_bytes, size),
+                explain_share(c->peak_bytes, d->device_memory_bytes));
     if (!c->chosen) {
-        explain_say(&answer->text, 4, "  chosen: %.4g tokens/s/device, %s; this one %s %.1f %%%s", best->speed,
-                    units_format_bytes((double)best->peak_bytes, size),
+        explain_say(&answer->text, 4, "  chosen: %s tokens/s/device, %s; this one %s %.1f %%%s",
+                    explain_speed(best, best->speed, speed), units_format_bytes((double)best->peak_bytes, size),
                     c->loses_by >= 0 ? "takes longer by" : "would be faster by",
                     100 * (c->loses_by >= 0 ? c->loses_by : 1 / (1 + c->loses_by) - 1),
                     c->tied_with != NULL ? ", which is not certain: tied" : "");

@@ -146,16 +146,6 @@ static void options_text(const struct varied *v, const struct recommend_candidat
     text_free(&all);
 }
 
-/* No more digits than the interval carries. */
-static double honest(double value, double lo, double hi)
-{
-    double half = fabs(hi - lo) / 2;
-    if (!(half > 0) || !isfinite(half))
-        return value;
-    double unit = pow(10, floor(log10(half)) - 1);
-    return round(value / unit) * unit;
-}
-
 static void use(const struct recommendation *rec, const struct varied *varied, struct text *out)
 {
     static const char *const words[] = {"USE ", "USE ", "NOT "};
@@ -177,7 +167,7 @@ static void use(const struct recommendation *rec, const struct varied *varied, s
     line(out, "     %s tok/s/%s [%s..%s, 95 %%]   %s/step   %s%s tok/step",
          units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), unit_of(rec),
          units_format_measured(c->lo, c->lo, c->hi, lo), units_format_measured(c->hi, c->lo, c->hi, hi),
-         units_format_us(honest(c->time.step_us, c->time.lo_us, c->time.hi_us), step),
+         units_format_us_measured(c->time.step_us, c->time.lo_us, c->time.hi_us, step),
          r->global_batch_tokens == 0 ? ">= " : "", units_format_count(work_step_tokens(&problem, &c->plan), tokens));
     const char *note = request_speed_note(r->dev, r->planned);
     if (note != NULL)
@@ -409,7 +399,8 @@ static void proofs(const struct recommendation *rec, struct text *out)
             continue;
         }
         line(out, "proof sp %d: %s/step by our harness, %s predicted (%.2f); %s %s, peak of the target %s predicted",
-             c->plan.sp, units_format_us(p->step_us, measured), units_format_us(c->time.step_us, predicted),
+             c->plan.sp, units_format_us(p->step_us, measured),
+             units_format_us_measured(c->time.step_us, c->time.lo_us, c->time.hi_us, predicted),
              p->step_us / c->time.step_us, units_format_bytes((double)p->bytes, bytes),
              rec->request.dev == DEV_CPU ? "resident" : "in use",
              units_format_bytes((double)c->memory.peak_bytes, peak));

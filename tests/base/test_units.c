@@ -297,6 +297,31 @@ static void digits_follow_the_interval(void **state)
     }
 }
 
+/* One step time is one text, wherever it is told. */
+static void times_follow_the_interval(void **state)
+{
+    (void)state;
+    static const struct {
+        double us, lo, hi;
+        const char *shown;
+    } cases[] = {{39.87654e6, 33e6, 47e6, "39.9 s"},
+                 {2345.6, 1900, 2900, "2.35 ms"},
+                 {154860e6, 113880e6, 197820e6, "43h00m"}, /* give or take 11 hours */
+                 {154860e6, 154500e6, 155200e6, "43h01m"},
+                 {154860e6, 0, 2000000e6, "40h00m"},
+                 {158.2e6, 120e6, 200e6, "2m38s"},
+                 {158.2e6, 0, 1000e6, "2m40s"},
+                 {3599.9e6, 3500e6, 3700e6, "1h00m"},
+                 {10e6, 0, 900e6, "10 s"}, /* not 0 */
+                 {154860e6, 154860e6, 154860e6, "43h01m"},
+                 {154860e6, 0, INFINITY, "43h01m"},
+                 {NAN, 1, 2, "- us"}};
+    for (int i = 0; i < CHECK_COUNT(cases); i++) {
+        char buf[UNITS_BUF];
+        assert_string_equal(units_format_us_measured(cases[i].us, cases[i].lo, cases[i].hi, buf), cases[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,7 +329,7 @@ int main(void)
         cmocka_unit_test(memory_says_its_unit),       cmocka_unit_test(durations),
         cmocka_unit_test(doubles_and_percentages),    cmocka_unit_test(lists_and_ranges),
         cmocka_unit_test(bad_lists_are_explained),    cmocka_unit_test(numbers_are_shown_as_people_read_them),
-        cmocka_unit_test(digits_follow_the_interval),
+        cmocka_unit_test(digits_follow_the_interval), cmocka_unit_test(times_follow_the_interval),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

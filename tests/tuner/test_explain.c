@@ -184,10 +184,104 @@ static void test_fields_and_assumptions(void **state)
     SAYS(f, TERM("peak_bytes"), "% of the limit");
     SAYS(f, TERM("limit_bytes"), "80 GiB", "--device-memory");
     SAYS(f, TERM("verdict"), "of the limit");
-    SAYS(f, TERM("micro_batch"), "1 sequences");
+    SAYS(f, TERM("micro_batch"), "1 sequence that a group of 8 ranks");
     SAYS(f, TERM("zero_stage"), "weights are sharded");
     SAYS(f, TERM("optimizer"), "adamw", "default of accelerate"); /* a time and an assumption */
-    SAYS(f, TERM("loss"), "plain");
+    SAYS(f, TERM("loss"), "loss = plain: assumed, default of accelerate; --loss says another.");
+}
+
+/* What would make a fact of each assumption; of a word that this sptune does not know, nothing. */
+static void test_facts(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const facts[][2] = {
+        {"measured_ranks", "--ranks measures more"},        {"planned_device", "--device cpu plans for CPUs"},
+        {"gpus_per_node", "--gpus-per-node says another"},  {"sdpa", "scripts/peers/attention.py"},
+        {"flash_attention_3", "--samples takes that"},      {"rank_order", "no option says another"},
+        {"colour", "colour = v: assumed, somebody's word."}};
+    for (int i = 0; i < CHECK_COUNT(facts); i++)
+        request_assume(&f->rec.request, facts[i][0], "v", "somebody's word");
+    make_document(f);
+    for (int i = 0; i < CHECK_COUNT(facts); i++)
+        SAYS(f, TERM(facts[i][0]), "v: assumed, somebody's word", facts[i][1]);
+}
+
+/* Every split of the ranks in its own words. */
+static void test_groups(void **state)
+{
+    static const struct {
+        int world, sp;
+        const char *words;
+    } all[] = {{1, 1, "1 process, 1 of them measured"},
+               {1, 1, "one rank reads all sequences."},
+               {8, 1, "each of 8 ranks reads sequences of its own."},
+               {8, 8, "all 8 ranks share each sequence."},
+               {8, 4, "4 ranks share each sequence, 2 groups of them read sequences of their own."}};
+    struct fixture *f = *state;
+    for (int i = 0; i < CHECK_COUNT(all); i++) {
+        recommend_free(&f->rec);
+        const struct sample_options options = {.model = "llama-3-8b",
+                                               .seq = 131072,
+                                               .world = all[i].world,
+                                               .sp = all[i].sp,
+                                               .zero = 3,
+                                               .per_host = 8,
+                                               .class = "sdpa"};
+        CHECK_OK(sample_recommendation(&options, &f->rec));
+        f->rec.n = 1; /* the others are of another world */
+        make_document(f);
+        SAYS(f, (struct explain_options){0}, all[i].words);
+    }
+}
+
+/* One line for a rule: the size nearest to the choice, and how many more. */
+static void test_refusals(void **state)
+{
+    enum { REFUSED = 8 };
+    struct fixture *f = *state;
+    struct recommendation *rec = &f->rec;
+    rec->candidates = realloc(rec->candidates, (2 + REFUSED) * sizeof *rec->candidates);
+    assert_non_null(rec->candidates);
+    for (int i = 0; i < REFUSED; i++) {
+        struct recommend_candidate *c = &rec->candidates[2 + i];
+        *c = rec->candidates[0];
+        c->priced = c->timed = false;
+        c->plan.sp = 1 << i / 2;
+        c->plan.dp_shard = 16 / c->plan.sp;
+        text_print(c->attention_class, sizeof c->attention_class, "%s", i % 2 ? "flash_attention_3" : "sdpa");
+        c->verdict = i == 0 ? verdict_no(RULE_GLOBAL_BATCH, "too few sequences")
+                            : verdict_no(RULE_NOT_MEASURED, "nothing of %s", c->attention_class);
+    }
+    rec->n = 2 + REFUSED;
+    make_document(f);
+    SAYS(f, (struct explain_options){0}, "sp 1 sdpa is refused: too few sequences (global_batch) sp 8 sdpa",
+         "sp 8 sdpa is refused: nothing of sdpa (not_measured); and 6 more by this rule",
+         "2 candidates and 8 refused plans in all");
+}
+
+/* The step and speed of the screen, digit by digit. */
+static void test_as_on_the_screen(void **state)
+{
+    struct fixture *f = *state;
+    struct recommend_candidate *c = &f->rec.candidates[0];
+    c->time.step_us = 154860e6;
+    c->time.lo_us = 113880e6;
+    c->time.hi_us = 197820e6;
+    c->tokens_per_s_per_device = 0.105795;
+    c->lo = c->tokens_per_s_per_device * c->time.step_us / c->time.hi_us;
+    c->hi = c->tokens_per_s_per_device * c->time.step_us / c->time.lo_us;
+    make_document(f);
+    char *screen = NULL;
+    CHECK_OK(recommend_screen(&f->rec, &screen));
+    assert_non_null(strstr(screen, "     0.106 tok/s/rank"));
+    assert_non_null(strstr(screen, " 43h00m/step"));
+    free(screen);
+    SAYS(f, (struct explain_options){0}, "TIME 43h00m for a step", "That is 0.106 tokens/s");
+    SAYS(f, TERM("time"), "step_us 43h00m");
+    SAYS(f, TERM("gemm"), "of the step's 43h00m");
+    SAYS(f, TERM("tokens_per_s_per_device"), "/ 43h00m / 16 = 0.106", "0.106 tokens/s/device, 43h00m a step");
+    SAYS(f, WHY_NOT("sp=4"), "chosen: 0.106 tokens/s/device");
+    SAYS(f, WHAT_IF("device-memory=79GiB"), "before sp 8: 0.106 tokens/s/device, 43h00m a step");
 }
 
 static void test_unknown_words(void **state)
@@ -477,6 +571,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_whole),
         TEST(test_memory_terms),
+        TEST(test_facts),
+        TEST(test_groups),
+        TEST(test_refusals),
+        TEST(test_as_on_the_screen),
         TEST(test_planned_device),
         TEST(test_parts),
         TEST(test_fields_and_assumptions),

@@ -82,14 +82,13 @@ static void test_hosts(void **state)
     static const struct {
         int ranks, asked[3], made[3]; /* world, nodes, gpus per node; 0: open */
         const char *gpus, *nodes;     /* what is assumed of them, NULL: nothing */
-    } all[] = {
-        {2, {0, 0, 0}, {2, 1, 2}, NULL, NULL},   {2, {8, 0, 0}, {8, 4, 2}, "2", NULL},
-        {2, {8, 0, 8}, {8, 1, 8}, NULL, NULL},   {2, {16, 0, 8}, {16, 2, 8}, NULL, NULL},
-        {2, {4, 0, 8}, {4, 1, 4}, NULL, NULL},   {2, {0, 2, 8}, {16, 2, 8}, NULL, NULL},
-        {2, {0, 1, 0}, {2, 1, 2}, NULL, NULL},   {2, {0, 3, 0}, {6, 3, 2}, "2", NULL},
-        {2, {8, 2, 0}, {8, 2, 4}, NULL, NULL},   {2, {0, 0, 8}, {8, 1, 8}, NULL, "1"},
-        {2, {16, 2, 8}, {16, 2, 8}, NULL, NULL}, {2, {4, 1, 8}, {4, 1, 4}, NULL, NULL},
-        {4, {6, 0, 0}, {6, 2, 3}, "3", NULL},    {2, {2, 2, 1}, {2, 2, 1}, NULL, NULL}};
+    } all[] = {{2, {0, 0, 0}, {2, 1, 2}, NULL, NULL},   {2, {8, 0, 0}, {8, 4, 2}, "2", NULL},
+               {2, {8, 0, 8}, {8, 1, 8}, NULL, NULL},   {2, {16, 0, 8}, {16, 2, 8}, NULL, NULL},
+               {2, {4, 0, 8}, {4, 1, 4}, NULL, NULL},   {2, {0, 2, 8}, {16, 2, 8}, NULL, NULL},
+               {2, {0, 1, 0}, {2, 1, 2}, NULL, NULL},   {2, {0, 3, 0}, {6, 3, 2}, "2", NULL},
+               {2, {8, 2, 0}, {8, 2, 4}, NULL, NULL},   {2, {0, 0, 8}, {8, 1, 8}, NULL, "1"},
+               {2, {16, 2, 8}, {16, 2, 8}, NULL, NULL}, {2, {4, 1, 8}, {4, 1, 4}, NULL, NULL},
+               {4, {6, 0, 0}, {6, 2, 3}, "3", NULL},    {2, {2, 2, 1}, {2, 2, 1}, NULL, NULL}};
     (void)state;
     for (int i = 0; i < CHECK_COUNT(all); i++) {
         CHECK_OK(hosts_of(all[i].ranks, all[i].asked[0], all[i].asked[1], all[i].asked[2]));

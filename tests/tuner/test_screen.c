@@ -321,9 +321,10 @@ static int close_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),           cmocka_unit_test(test_not),    cmocka_unit_test(test_disturbed),
-        cmocka_unit_test(test_measure_first), cmocka_unit_test(test_opened), cmocka_unit_test(test_method),
-        cmocka_unit_test(test_planned),       cmocka_unit_test(test_extremes),      cmocka_unit_test(test_digits), cmocka_unit_test(test_list),
+        cmocka_unit_test(test_one),           cmocka_unit_test(test_not),      cmocka_unit_test(test_disturbed),
+        cmocka_unit_test(test_measure_first), cmocka_unit_test(test_opened),   cmocka_unit_test(test_method),
+        cmocka_unit_test(test_planned),       cmocka_unit_test(test_extremes), cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
