@@ -1,4 +1,4 @@
-/* bench/check_transport.c -- every collective, sizes 0, 1, odd and large, over each transport that can be opened here. */
+/* bench/check_transport.c -- every collective, sizes 0, 1, odd and large, over each transport of the table that can be opened here. */
 #include "bench/check_parts.h"
 
 #include "base/clock.h"
@@ -259,26 +259,36 @@ static enum status transport_row(struct bench_env *env, uint64_t seed, struct co
 {
     struct tally tally = {0};
     char what[192];
+    const char *name = comm_transport_name(job);
+    if (strncmp(comm_transport(job), name, strlen(name)) != 0)
+        tally_wrong(&tally, "%s says that '%.64s' carries data, which is not its name", name, comm_transport(job));
     text_print(what, sizeof what, "%s: every collective%s", comm_transport(job),
                comm_size(job) >= 4 && comm_size(job) % 2 == 0 ? ", job and groups" : "");
     TRY(tally_status(&tally, try_groups(job, seed, &tally)));
     return check_row_add(env, report, "transport", what, &tally, false);
 }
 
+static bool is_world(const struct bench_env *env, const struct transport *transport)
+{
+    return strcmp(comm_transport_name(env->world), transport->name) == 0;
+}
+
 /* Another way for the same ranks, when it exists and is not the job's own. */
-static enum status other_row(struct bench_env *env, uint64_t seed, const char *prefer, struct check_report *report)
+static enum status other_row(struct bench_env *env, uint64_t seed, const struct transport *transport,
+                             const char *carrier, struct check_report *report)
 {
     struct comm *job = NULL;
     char what[192], why[256];
-    enum status status = comm_open(comm_boot(env->world), env->dev, transports[0]->name, prefer, &job);
+    text_print(what, sizeof what, "%s%s%s", transport->name, carrier != NULL ? " " : "",
+               carrier != NULL ? carrier : "");
+    enum status status = comm_open(comm_boot(env->world), env->dev, transport->name, carrier, &job);
     if (status == STATUS_ABSENT || status == STATUS_UNSUPPORTED) {
-        text_print(what, sizeof what, "%s %s", transports[0]->name, prefer);
         text_print(why, sizeof why, "%s", status_last()->what);
         status_clear();
         return check_row_waive(report, "transport", what, RULE_ABSENT, why);
     }
     TRY(status);
-    if (strcmp(comm_transport(job), comm_transport(env->world)) != 0)
+    if (!is_world(env, transport) || strcmp(comm_transport(job), comm_transport(env->world)) != 0)
         status = transport_row(env, seed, job, report);
     comm_close(job);
     return status;
@@ -286,12 +296,18 @@ static enum status other_row(struct bench_env *env, uint64_t seed, const char *p
 
 static enum status transport_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
 {
-    static const char *const others[] = {"posix", "sysv", "tcp"};
+    static const char *const whole[] = {NULL};
     if (comm_size(env->world) == 1)
         return check_row_waive(report, "transport", "collectives", RULE_WORLD, "one rank moves nothing");
     TRY(transport_row(env, seed, env->world, report));
-    for (size_t i = 0; only == NULL && i < sizeof others / sizeof others[0] && dev_kind_of(env->dev) == DEV_CPU; i++)
-        TRY(other_row(env, seed, others[i], report));
+    for (int i = 0; only == NULL && transports[i] != NULL; i++) {
+        const char *const *carrier = transports[i]->carriers != NULL ? transports[i]->carriers : whole;
+        if (transports[i]->dev != dev_kind_of(env->dev) || (*carrier == NULL && is_world(env, transports[i])))
+            continue;
+        do
+            TRY(other_row(env, seed, transports[i], *carrier, report));
+        while (*carrier != NULL && *++carrier != NULL);
+    }
     return STATUS_OK;
 }
 

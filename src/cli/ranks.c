@@ -14,6 +14,7 @@
 #include "cli/threads.h"
 #include "cli/train_options.h"
 #include "comm/launch.h"
+#include "comm/transport.h"
 #include "kernels/gemm.h"
 
 #include <semaphore.h>
@@ -147,8 +148,7 @@ static enum status open_all(const struct job *job, const struct launch *launch, 
         TRY(ranks_check_places(ranks->boot, job->topo, ranks->env.dev, deadline));
     TRY(try_thread(ranks->boot, deadline));
     TRY(threads_share(ranks, job->options->threads));
-    const char *transport = job->options->kind == DEV_CUDA ? "nccl" : "ucx";
-    TRY(comm_open(ranks->boot, ranks->env.dev, transport, job->options->transport, &ranks->env.world));
+    TRY(comm_open(ranks->boot, ranks->env.dev, job->options->transport, job->options->carrier, &ranks->env.world));
     memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
     text_print(ranks->env.transport, sizeof ranks->env.transport, "%s", comm_transport(ranks->env.world));
     ranks->env.usable_cpus = topo_usable_cpus(job->topo);
@@ -308,18 +308,38 @@ enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ran
     return STATUS_OK;
 }
 
+/* --transport: one of this device, or what one may be narrowed to. */
+static enum status transport_read(struct cli *cli, struct ranks_options *out)
+{
+    enum { WORDS = 64 };
+    const char *words[WORDS], *of[WORDS];
+    int n = 0, at = -1;
+    for (int i = 0; transports[i] != NULL; i++) {
+        const struct transport *t = transports[i];
+        if (t->dev != out->kind)
+            continue;
+        of[n] = words[n] = t->name;
+        n++;
+        for (int c = 0; t->carriers != NULL && t->carriers[c] != NULL; c++, n++) {
+            of[n] = t->name;
+            words[n] = t->carriers[c];
+        }
+    }
+    TRY(opt_word(&cli->opts, "transport", words, n, -1, &at));
+    out->transport = at < 0 ? NULL : of[at];
+    out->carrier = at < 0 || words[at] == of[at] ? NULL : words[at];
+    return STATUS_OK;
+}
+
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
 {
-    static const char *const carriers[] = {"shm", "sysv", "tcp"};
-    int carrier = -1;
     struct ranks_devices devices;
     TRY(ranks_device(cli, &devices));
     out->device = devices.word;
     out->kind = devices.kind;
     out->devices = devices.n;
     TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &out->threads));
-    TRY(opt_word(&cli->opts, "transport", carriers, 3, -1, &carrier));
-    out->transport = carrier < 0 ? NULL : carriers[carrier];
+    TRY(transport_read(cli, out));
     out->stores = false;
     out->lock_us = -1;
     out->answers = NULL;

@@ -24,7 +24,8 @@ struct ranks_options {
     const char *device;    /* "auto" "cpu" "cuda" */
     enum dev_kind kind;    /* what that came to */
     int devices;           /* of that kind, on this host */
-    const char *transport; /* preferred UCX transport, NULL: best */
+    const char *transport; /* a name from transports[], NULL: the usual one of the device */
+    const char *carrier;   /* what it is narrowed to, NULL: to nothing */
     int64_t threads;       /* of each rank's kernels; 0: the rank's share of the CPUs */
     bool stores;           /* keeps what it measures: a wrong --store or --name is refused before anything starts */
     int64_t lock_us;       /* how long to wait for another sptune that measures here; < 0: this one does not measure */

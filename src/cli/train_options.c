@@ -67,7 +67,8 @@ const struct opt train_options[] = {
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the plan's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
-    {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
+    {"transport", 0, OPT_VALUE, "NAME",
+     "a transport (ucx, nccl), or a part of UCX: shm, sysv or tcp [the best that works]"},
     {"jsonl", 0, OPT_FLAG, NULL, "one JSON row per step, as it ends, and one of the run"},
     {0},
 };

@@ -14,7 +14,8 @@ static const struct opt options[] = {
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
-    {"transport", 0, OPT_VALUE, "NAME", "shm, sysv or tcp [the best that works]"},
+    {"transport", 0, OPT_VALUE, "NAME",
+     "a transport (ucx, nccl), or a part of UCX: shm, sysv or tcp [the best that works]"},
     {0},
 };
 

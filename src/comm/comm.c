@@ -93,16 +93,18 @@ static void join(struct comm *comm, int context)
     comm->job->groups++;
 }
 
-static enum status find_transport(const char *name, const struct transport **out)
+static enum status find_transport(const char *name, enum dev_kind dev, const struct transport **out)
 {
     struct text known = {0};
-    *out = transport_find(name);
+    *out = name != NULL ? transport_find(name) : transport_usual(dev);
+    if (*out == NULL && name == NULL)
+        return FAIL(STATUS_ABSENT, "no transport of this build carries data between ranks on the %s",
+                    dev_kind_name(dev));
     for (int i = 0; !*out && transports[i]; i++)
         text_add(&known, "%s%s", i ? ", " : "", transports[i]->name);
     enum status status = STATUS_OK;
     if (!*out)
-        status =
-            HINT(FAIL(STATUS_ABSENT, "there is no transport '%s'", name ? name : ""), "known: %s", text_get(&known));
+        status = HINT(FAIL(STATUS_ABSENT, "there is no transport '%s'", name), "known: %s", text_get(&known));
     text_free(&known);
     return status;
 }
@@ -120,7 +122,7 @@ enum status comm_open(struct boot *boot, struct dev *dev, const char *transport,
     if (job) {
         *job = (struct comm_job){.boot = boot, .dev = dev};
         text_print(job->prefer, sizeof job->prefer, "%s", prefer != NULL ? prefer : "");
-        status = find_transport(transport, &job->transport);
+        status = find_transport(transport, dev_kind_of(dev), &job->transport);
     }
     if (status == STATUS_OK)
         status = create(job, boot_size(boot), &comm);
@@ -305,6 +307,11 @@ struct boot *comm_boot(const struct comm *comm)
 struct dev *comm_dev(const struct comm *comm)
 {
     return comm->job->dev;
+}
+
+const char *comm_transport_name(const struct comm *comm)
+{
+    return comm->job->transport->name;
 }
 
 const char *comm_transport(const struct comm *comm)

@@ -19,7 +19,7 @@
 
 struct comm;
 
-/* transport: a name from transports[]; prefer: see transport.h. Collective. */
+/* transport: a name from transports[], NULL: the first there for this device; prefer: see transport.h. Collective. */
 enum status comm_open(struct boot *boot, struct dev *dev, const char *transport, const char *prefer, struct comm **out);
 /* Collective over `parent`: ranks with one color form a group, ordered by key, then by parent rank. */
 enum status comm_split(struct comm *parent, int color, int key, struct comm **out);
@@ -37,6 +37,7 @@ int comm_size(const struct comm *comm);
 int comm_job_rank(const struct comm *comm, int rank); /* rank in the job of a group's rank */
 struct boot *comm_boot(const struct comm *comm);
 struct dev *comm_dev(const struct comm *comm);
+const char *comm_transport_name(const struct comm *comm); /* in transports[]: "ucx" */
 const char *comm_transport(const struct comm *comm); /* what really carries data: "ucx posix shm" */
 
 void comm_set_deadline(struct comm *comm, int64_t after_us); /* per operation, default 30 s */

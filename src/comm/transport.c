@@ -15,6 +15,14 @@ const struct transport *const transports[] = {
     NULL,
 };
 
+const struct transport *transport_usual(enum dev_kind dev)
+{
+    int i = 0;
+    while (transports[i] != NULL && transports[i]->dev != dev)
+        i++;
+    return transports[i];
+}
+
 const struct transport *transport_find(const char *name)
 {
     for (int i = 0; transports[i]; i++)

@@ -75,17 +75,20 @@ struct transport_routes {
 
 struct comm; /* comm/comm.h */
 struct transport {
-    const char *name; /* "ucx" */
+    const char *name;  /* "ucx" */
+    enum dev_kind dev; /* of the ranks whose job it carries */
+    /* NULL-terminated: what --transport may narrow it to, and check runs one by one; NULL: nothing. */
+    const char *const *carriers;
     /* Collective over the bootstrap. `prefer` narrows the transports of the library ("shm", "tcp"; UCX also "posix", "sysv",
-     * "cma"), NULL lets it choose. */
+     * "cma"), NULL lets it choose. STATUS_ABSENT and STATUS_UNSUPPORTED: not between these ranks, and why. */
     enum status (*open)(struct boot *boot, struct dev *dev, const char *prefer, void **state);
     /* May be NULL. The same for a group of a job whose data another transport carries: collective over the group, as is close. Peers are
      * ranks of the job there too. */
     enum status (*open_group)(struct comm *group, void **state);
     void (*close)(void *state); /* collective in the good case, safe alone after a failure; accepts NULL */
-    /* What really carries data, for the row: "ucx posix shm", "ucx tcp". Borrowed. */
+    /* What really carries data, for the row, `name` first: "ucx posix shm", "ucx tcp"; of one rank as it likes. Borrowed. */
     const char *(*in_use)(void *state);
-    const char *(*version)(void);
+    const char *(*version)(void); /* of the library: "ucx 1.13.1" */
     /* Post all, progress until all are done; ordered after earlier work of `queue`. STATUS_TIMEOUT names the late rank. */
     enum status (*batch)(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                          int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
@@ -108,5 +111,7 @@ struct transport {
 
 extern const struct transport *const transports[]; /* NULL-terminated */
 const struct transport *transport_find(const char *name);
+/* The first for ranks there; NULL where this build has none. */
+const struct transport *transport_usual(enum dev_kind dev);
 
 #endif

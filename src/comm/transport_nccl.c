@@ -207,6 +207,7 @@ static void nccl_progress(void *state)
 
 const struct transport transport_nccl = {
     .name = "nccl",
+    .dev = DEV_CUDA,
     .open = nccl_open,
     .close = nccl_close,
     .in_use = nccl_in_use,

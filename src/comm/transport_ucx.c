@@ -512,8 +512,13 @@ static const char *ucx_version(void)
     return version;
 }
 
+/* shm: the better of POSIX and System V segments. */
+static const char *const carriers[] = {"shm", "sysv", "tcp", NULL};
+
 const struct transport transport_ucx = {
     .name = "ucx",
+    .dev = DEV_CPU,
+    .carriers = carriers,
     .open = ucx_open,
     .open_group = ucx_open_group,
     .close = ucx_close,

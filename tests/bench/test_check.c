@@ -2,6 +2,7 @@
 #include "bench/bench_test.h"
 #include "bench/check_parts.h"
 #include "bench/group.h"
+#include "comm/comm_group.h"
 
 #include <stdlib.h>
 
@@ -36,7 +37,10 @@ static int everything(const struct launch *launch, void *arg)
         for (int i = 0; exchanges[i] != NULL; i++)
             if (exchanges[i]->dev == DEV_CPU)
                 RANK_CHECK(row_find(&report, "exchange", exchanges[i]->name)->outcome == CHECK_PASSED);
+        for (int i = 0; transports[i] != NULL; i++)
+            RANK_CHECK(transports[i]->dev != DEV_CPU || row_find(&report, "transport", transports[i]->name) != NULL);
         RANK_CHECK(row_find(&report, "transport", "ucx")->outcome == CHECK_PASSED);
+        RANK_CHECK(row_find(&report, "transport", "ucx tcp")->outcome == CHECK_PASSED);
         RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 36);
         const struct check_row *four = row_find(&report, "plan", "ulysses sp=4");
         RANK_CHECK(four->outcome == CHECK_WAIVED && four->rule == RULE_WORLD && strstr(four->why, "2 ranks") != NULL);
@@ -197,6 +201,60 @@ static void test_refused_by_one(void **state)
     ranks_pass(2, refused_by_one, no_arg);
 }
 
+/* ---- transports that are wrong ---- */
+
+static enum status idle_batch(void *state, const struct transport_xfer *sends, int nsends,
+                              const struct transport_xfer *recvs, int nrecvs, struct dev_queue *queue,
+                              int64_t deadline_ns)
+{
+    (void)state, (void)sends, (void)nsends, (void)recvs, (void)nrecvs, (void)queue, (void)deadline_ns;
+    return STATUS_OK;
+}
+
+static const char *idle_in_use(void *state)
+{
+    (void)state;
+    return "idle";
+}
+
+/* As the job's own: what it says fails, and the transports of the table have their rows all the same. */
+static int wrong_transports(const struct launch *launch, void *arg)
+{
+    const struct check_order order = {.seed = 1, .areas = 1u << 1};
+    struct bench_env env;
+    struct side side;
+    struct check_report report;
+    (void)arg;
+    RANK_TRY(bench_test_open(&side, launch, &env));
+    const struct transport *right = side.comm->job->transport;
+    struct transport idle = *right, nameless = *right;
+    idle.name = nameless.name = "idle";
+    idle.in_use = idle_in_use;
+    idle.batch = idle_batch;
+    const struct transport *const wrong[] = {&idle, &nameless};
+    static const char *const rows[] = {"idle: every", "ucx "}, *const words[] = {"alltoall of 1 bytes",
+                                                                                 "is not its name"};
+    for (int i = 0; i < 2; i++) {
+        side.comm->job->transport = wrong[i];
+        RANK_TRY(check_run(&env, &order, &report));
+        side.comm->job->transport = right;
+        if (launch->rank != 0)
+            continue;
+        const struct check_row *row = row_find(&report, "transport", rows[i]);
+        RANK_CHECK(row == &report.rows[0] && row->outcome == CHECK_FAILED && strstr(row->why, words[i]) != NULL);
+        RANK_CHECK(report.failed == 1 && row_find(&report, "transport", "ucx tcp")->outcome == CHECK_PASSED);
+        check_report_free(&report);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void test_wrong_transports(void **state)
+{
+    (void)state;
+    ranks_pass(2, wrong_transports, no_arg);
+}
+
 /* ---- attention that is wrong ---- */
 
 static enum status wrong_scale(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue)
@@ -273,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_only),
         cmocka_unit_test(test_wrong_exchanges),
         cmocka_unit_test(test_refused_by_one),
+        cmocka_unit_test(test_wrong_transports),
         cmocka_unit_test(test_wrong_attentions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

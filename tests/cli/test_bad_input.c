@@ -322,7 +322,7 @@ static void test_while_another_measures(void **state)
         {"bench gemm --device cuda", NO_CUDA},
         {"bench gemm --export csv=/proc/x.csv", "--export: /proc/x.csv cannot be written"},
         {"bench gemm --export csv=x --export json=./x", "csv=x and json=./x name one file"},
-        {"bench layer --transport ib", "one of: shm, sysv, tcp"},
+        {"bench layer --transport ib", "one of: ucx, shm, sysv, tcp"},
         {"check --ranks 4096", "--ranks: 4096 ranks are more than 64 for each"},
     };
     struct run run;

@@ -53,7 +53,7 @@ static void test_check(void **state)
 static void test_transports(void **state)
 {
     (void)state;
-    static const char *const names[] = {"shm", "sysv", "tcp"};
+    static const char *const names[] = {"ucx", "shm", "sysv", "tcp"};
     for (int i = 0; i < CHECK_COUNT(names); i++) {
         struct run run;
         run_do(&run, "bench collective --bytes 1k --ranks 2 --samples 10 --transport %s --json", names[i]);

@@ -221,11 +221,16 @@ void ranks_die_after(int64_t us)
 
 enum status side_open(struct side *side, const struct launch *launch, const char *prefer)
 {
+    return side_open_over(side, launch, "ucx", prefer);
+}
+
+enum status side_open_over(struct side *side, const struct launch *launch, const char *transport, const char *prefer)
+{
     *side = (struct side){.boot = NULL};
     TRY(boot_open(launch, clock_deadline(BOOT_DEADLINE_US), &side->boot));
     TRY(dev_open(DEV_CPU, 0, &side->dev));
     TRY(dev_queue_create(side->dev, &side->queue));
-    return comm_open(side->boot, side->dev, "ucx", prefer, &side->comm);
+    return comm_open(side->boot, side->dev, transport, prefer, &side->comm);
 }
 
 void side_close(struct side *side)

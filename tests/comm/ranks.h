@@ -79,7 +79,8 @@ struct side { /* everything one rank opens */
     struct dev_queue *queue;
     struct comm *comm;
 };
-enum status side_open(struct side *side, const struct launch *launch, const char *prefer);
+enum status side_open(struct side *side, const struct launch *launch, const char *prefer); /* over UCX */
+enum status side_open_over(struct side *side, const struct launch *launch, const char *transport, const char *prefer);
 void side_close(struct side *side);
 
 #endif

@@ -157,6 +157,8 @@ static void test_table(void **state)
     assert_ptr_equal(transport_find("ucx"), &transport_ucx);
     assert_null(transport_find("ucxx"));
     assert_null(transport_find(NULL));
+    assert_ptr_equal(transport_usual(DEV_CPU), &transport_ucx);
+    assert_true(transport_usual(DEV_CUDA) == NULL || transport_usual(DEV_CUDA)->dev == DEV_CUDA);
     assert_int_equal(strncmp(transport_ucx.version(), "ucx 1.", 6), 0);
     transport_ucx.close(NULL);
 }
