@@ -9,7 +9,7 @@
 #include <signal.h>
 
 #define MODEL "tune --model " CLI_DATA "/qwen2-0.5b.json --seq 4096 --ranks 2"
-#define FAST  "--oversubscribe --effort estimate --budget 25s --progress none"
+#define FAST  "--oversubscribe --effort estimate --budget 1h --progress none"
 
 static json_t *recommend(const char *options, int code)
 {
