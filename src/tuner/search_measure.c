@@ -259,30 +259,40 @@ const char *search_disturber(enum dev_kind dev)
     return dev == DEV_CPU ? "other work on these CPUs" : "other work on these GPUs, or heat,";
 }
 
-/* A busy machine gets a rough estimate rather than none. What is measured so is not kept for later. */
+/* Marks all parts as done but those, and those whose turn has not come; false where none was disturbed. */
+static bool find_disturbed(const struct search *search, const struct parts *parts, bool *done)
+{
+    bool any = false;
+    for (int i = 0; i < parts->n; i++) {
+        bool was = disturbed(search, &parts->item[i]);
+        done[i] = !was && pool_tried(&search->pool, parts->item[i].key) != NULL;
+        any = any || was;
+    }
+    return any && !interrupt_pending();
+}
+
+/* A busy machine gets a rough estimate rather than none: in a part of the time that is left, and what had none then in all of it. What is
+ * measured so is not kept for later. */
 static enum status measure_disturbed(struct search *search, const struct parts *parts, bool *done,
                                      struct bench_options *options)
 {
+    static const double shares[] = {0.3, 1};
     struct store *store = search->session->store;
-    bool any = false;
-    for (int i = 0; i < parts->n; i++) {
-        done[i] = !disturbed(search, &parts->item[i]);
-        any = any || !done[i];
+    enum status status = STATUS_OK;
+    for (int i = 0; i < 2 && status == STATUS_OK && find_disturbed(search, parts, done); i++) {
+        if (!search->disturbed)
+            log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
+                     search_disturber(search->request->dev));
+        search->disturbed = true;
+        search_phase(search, shares[i], COARSE_FLOOR_US);
+        options->repeats = -1;
+        options->warmup = 1;
+        options->samples_min = 3;
+        options->samples_max = 10;
+        search->session->store = NULL;
+        status = measure_groups(search, parts, done, options);
+        search->session->store = store;
     }
-    if (!any || interrupt_pending())
-        return STATUS_OK;
-    if (!search->disturbed)
-        log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
-                 search_disturber(search->request->dev));
-    search->disturbed = true;
-    search_phase(search, 0.3, COARSE_FLOOR_US);
-    options->repeats = -1;
-    options->warmup = 1;
-    options->samples_min = 3;
-    options->samples_max = 10;
-    search->session->store = NULL;
-    enum status status = measure_groups(search, parts, done, options);
-    search->session->store = store;
     return status;
 }
 
