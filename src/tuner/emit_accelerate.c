@@ -87,7 +87,7 @@ enum status accelerate_facts_fill(const struct recommendation *recommendation, c
                                      .command = command != NULL ? command : "",
                                      .class = target_class(accelerate, told),
                                      .world = request->world,
-                                     .cpu = request->dev == DEV_CPU};
+                                     .cpu = request->planned == DEV_CPU};
     TRY(plan_refuse(out));
     out->padded = problem_padded(&request->problem, plan->sp);
     out->per_host = request->ranks_per_host;

@@ -27,7 +27,7 @@ static inline enum status sample_recommendation(const struct sample_options *opt
     problem_from_model(&r->model, options->seq, options->world, &r->problem);
     r->problem.dtype = DTYPE_BF16;
     r->target = target_find("accelerate");
-    r->dev = options->dev;
+    r->dev = r->planned = options->dev;
     r->world = r->ranks = options->world;
     r->ranks_per_host = options->per_host;
     r->device_memory_bytes = (int64_t)80 << 30;

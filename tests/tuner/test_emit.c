@@ -131,7 +131,11 @@ static void test_plans_for_cpus(void **state)
     assert_says(f, "accelerate.yaml", "use_cpu: false\n");
     assert_says(f, "launch.sh", "no GPU is visible here");
     assert_says(f, "launch.sh", " train.py \"$@\"\n");
-    f->rec.request.dev = DEV_CPU;
+    f->rec.request.dev = DEV_CPU; /* what stands in for the planned GPUs is not what the job runs on */
+    CHECK_OK(emit(f));
+    assert_says(f, "accelerate.yaml", "use_cpu: false\n");
+    assert_says(f, "launch.slurm", "#SBATCH --gpus-per-node=8\n");
+    f->rec.request.planned = DEV_CPU;
     CHECK_OK(emit(f));
     assert_says(f, "accelerate.yaml", "use_cpu: true\n");
     assert_says(f, "launch.sh", " train.py --cpu \"$@\"\n");
