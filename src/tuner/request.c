@@ -335,13 +335,13 @@ static enum status take_world(struct request *request)
         return HINT(FAIL(STATUS_USAGE, "--nodes %d of %lld GPUs each are more than %d processes", request->nodes,
                          (long long)per_host, REQUEST_WORLD),
                     "--nodes %lld or fewer", REQUEST_WORLD / (long long)per_host);
-    if (request->world == 0)
+    bool by_hosts = request->world == 0;
+    if (by_hosts)
         request->world = request->nodes > 0 ? request->nodes * (int)per_host : request->ranks;
     if (request->ranks >= 1 && request->world >= request->ranks)
         return STATUS_OK;
-    return HINT(FAIL(STATUS_USAGE,
-                     "--world, or --nodes times --gpus-per-node, makes a job of %d, fewer than the %d ranks measured",
-                     request->world, request->ranks),
+    return HINT(FAIL(STATUS_USAGE, "%s %d is smaller than the %d ranks measured",
+                     by_hosts ? "the job of --nodes times --gpus-per-node," : "--world", request->world, request->ranks),
                 "give --ranks %d or fewer", request->world);
 }
 
