@@ -31,6 +31,7 @@ static int teardown(void **state)
 static void build(void)
 {
     CHECK_OK(request_complete(&request));
+    candidates_free(&all);
     CHECK_OK(candidates_build(&request, &all));
 }
 
