@@ -111,7 +111,7 @@ static void test_verify_many_labels(void **state)
         "{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"hidden_size\":32,\"num_attention_heads\":2,"
         "\"num_key_value_heads\":2,\"intermediate_size\":32,\"vocab_size\":256}";
     static const char line[] =
-        "train --model many.json --ranks 2 --sp 2 --seq 256 --micro-batch 32 --accumulate 16 --progress none";
+        "train --model many.json --ranks 2 --sp 2 --seq 256 --micro-batch 32 --accumulate 4 --progress none";
     put("many.json", config, sizeof config - 1);
     struct run run;
     run_do(&run, "%s --verify --dtype fp16 --json", line);
