@@ -34,7 +34,7 @@ def command(options, rest):
     """It runs elsewhere, where the models' folders are."""
     sptune = os.path.abspath(options.sptune) if os.sep in options.sptune else options.sptune
     words = f"{MODEL[options.device]} --device {options.device} --ranks 2 --micro-batch 1 {rest}"
-    return [sptune, "train", *shlex.split(words.replace("\\", "\\\\"))]
+    return [sptune, "train", *words.split()]
 
 
 def printed(words, folder, good):

@@ -341,7 +341,7 @@ static enum status take_world(struct request *request)
     if (request->ranks >= 1 && request->world >= request->ranks)
         return STATUS_OK;
     return HINT(FAIL(STATUS_USAGE, "%s %d is smaller than the %d ranks measured",
-                     by_hosts ? "the job of --nodes times --gpus-per-node," : "--world", request->world, request->ranks),
+                     by_hosts ? "--nodes x --gpus-per-node =" : "--world", request->world, request->ranks),
                 "give --ranks %d or fewer", request->world);
 }
 

@@ -180,7 +180,7 @@ static void test_tune(void **state)
         {"tune --model llama-3-8b --seq 4k --ranks 0", "--ranks: 0"},
         {"tune --model llama-3-8b --seq 4k --ranks 4 --world 2", "--world 2 is smaller than the 4 ranks"},
         {"tune --model llama-3-8b --seq 4k --ranks 4 --nodes 1 --gpus-per-node 2",
-         "the job of --nodes times --gpus-per-node, 2 is smaller than the 4 ranks"},
+         "--nodes x --gpus-per-node = 2 is smaller than the 4 ranks"},
         {"tune --model llama-3-8b --seq 4k --world 0", "--world: 0"},
         {"tune --model llama-3-8b --seq 4k --sp 0", "--sp: 0"},
         {"tune --model llama-3-8b --seq 4k --micro-batch 0", "--micro-batch: 0"},

@@ -461,9 +461,9 @@ class Ours(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no figure 'exchnge'", done.stderr)
 
-    def test_a_table_cut_short(self):
+    def test_a_reader_that_leaves(self):
         shown = subprocess.run(
-            ["bash", "-c", 'scripts/figures show --machine xeon2 | head -n 1; exit "${PIPESTATUS[1]}"'], cwd=ROOT, capture_output=True, text=True
+            ["bash", "-c", 'scripts/figures show --machine xeon2 | true'], cwd=ROOT, capture_output=True, text=True
         )
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
 

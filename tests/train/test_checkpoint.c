@@ -2,6 +2,7 @@
  * leaves out. Linked with --wrap of dev_alloc, comm_agree, file_put and params_init. */
 #include "train/trainer_test.h"
 
+#include "base/temp.h"
 #include "comm/ranks.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
@@ -184,6 +185,18 @@ static void units_larger_than_a_piece_are_gathered_whole(void **state)
 
 /* ---- saves ---- */
 
+/* Ranks run it with a directory, in which it leaves these checkpoints and nothing else. */
+static void pass_saving(int ranks, int (*run)(const struct launch *launch, void *arg), const int *steps, int n)
+{
+    struct temp temp;
+    temp_open(&temp);
+    ranks_pass(ranks, run, temp.dir);
+    for (int i = 0; i < n; i++)
+        checkpoint_remove(temp.dir, steps[i]);
+    assert_int_equal(temp_count(temp.dir), 0);
+    temp_close(&temp);
+}
+
 /* What is counted before a run is what its saves take, and ranks that have nothing to give take nothing. */
 static int rank_takes(const struct launch *launch, void *arg)
 {
@@ -208,13 +221,11 @@ static int rank_takes(const struct launch *launch, void *arg)
 
 static void a_save_takes_what_is_counted(void **state)
 {
+    int steps[CHECK_COUNT(ways)];
     (void)state;
-    char dir[] = "/tmp/sptune-test-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    ranks_pass(4, rank_takes, dir);
     for (int w = 0; w < CHECK_COUNT(ways); w++)
-        checkpoint_remove(dir, w);
-    assert_int_equal(rmdir(dir), 0);
+        steps[w] = w;
+    pass_saving(4, rank_takes, steps, CHECK_COUNT(ways));
 }
 
 static int64_t unit_bytes(const struct layout *layout, int unit)
@@ -256,12 +267,7 @@ static int rank_waits(const struct launch *launch, void *arg)
 static void no_rank_waits_for_more_than_a_unit(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/sptune-test-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    ranks_pass(4, rank_waits, dir);
-    checkpoint_remove(dir, 0);
-    checkpoint_remove(dir, 2);
-    assert_int_equal(rmdir(dir), 0);
+    pass_saving(4, rank_waits, (const int[]){0, 2}, 2);
 }
 
 /* ---- what is read ---- */
@@ -316,11 +322,7 @@ static int rank_draws(const struct launch *launch, void *arg)
 static void weights_that_are_read_are_not_drawn(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/sptune-test-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    ranks_pass(2, rank_draws, dir);
-    checkpoint_remove(dir, 3);
-    assert_int_equal(rmdir(dir), 0);
+    pass_saving(2, rank_draws, (const int[]){3}, 1);
 }
 
 int main(void)

@@ -131,7 +131,7 @@ static void test_hosts_refused(void **state)
         {2, {8, 3, 0}, "--world 8 is no multiple of --nodes 3", "--world 6 or 9"},
         {2, {2, 3, 0}, "--world 2 is no multiple of --nodes 3", "--world 3"},
         {2, {8, 2, 8}, "--world 8 is not --nodes 2 times --gpus-per-node 8", "--nodes 1, or leave --world out"},
-        {2, {0, 1, 1}, "--gpus-per-node, 1 is smaller than the 2 ranks", "--ranks 1"},
+        {2, {0, 1, 1}, "--gpus-per-node = 1 is smaller than the 2 ranks", "--ranks 1"},
         {2, {0, 1 << 20, 1 << 20}, "more than 1048576 processes", "--nodes 1 or fewer"},
         {2, {0, INT_MAX, 0}, "more than 1048576 processes", "--nodes 524288 or fewer"}};
     (void)state;
