@@ -319,7 +319,7 @@ const char *comm_transport(const struct comm *comm)
     return comm->job->transport->in_use(comm->job->state);
 }
 
-int64_t comm_deadline(const struct comm *comm)
+int64_t comm_deadline_us(const struct comm *comm)
 {
     return comm->after_us;
 }

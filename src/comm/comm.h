@@ -41,7 +41,7 @@ const char *comm_transport_name(const struct comm *comm); /* in transports[]: "u
 const char *comm_transport(const struct comm *comm); /* what really carries data: "ucx posix shm" */
 
 void comm_set_deadline(struct comm *comm, int64_t after_us); /* per operation, default 30 s */
-int64_t comm_deadline(const struct comm *comm);              /* what it is */
+int64_t comm_deadline_us(const struct comm *comm);              /* what it is */
 
 /* send and recv: size * bytes each, block r to and from rank r, own block copied. */
 enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);

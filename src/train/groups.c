@@ -116,7 +116,7 @@ enum status groups_sum(const struct groups *groups, double *values, int n, struc
 int64_t groups_deadline(struct groups *groups, int64_t after_us)
 {
     struct comm *all[] = {groups->world, groups->sp, groups->shard, groups->layers, groups->replicate, groups->cut};
-    int64_t was = comm_deadline(groups->world);
+    int64_t was = comm_deadline_us(groups->world);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i] != NULL)
             comm_set_deadline(all[i], after_us);
