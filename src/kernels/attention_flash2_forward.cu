@@ -182,10 +182,11 @@ template <typename T, int D, int MT, int WARPS, int BN> struct forward {
         }
     }
 
-    /* O through this warp's rows of the Q tile, so that rows are written 16 bytes at a time. */
+    /* O through this warp's rows of the Q tile, which no lane reads any more, so that rows are written 16 bytes at a time. */
     FLASH2_DEVICE void store(unsigned char *q_tile, T *out, int64_t stride, float *lse, int row, int valid, float scale)
     {
         int lane = (int)threadIdx.x % 32, warp_row = (int)threadIdx.x / 32 * MT * 16;
+        __syncwarp();
 #pragma unroll
         for (int t = 0; t < MT; t++)
 #pragma unroll
