@@ -138,14 +138,26 @@ static enum status look(void *boot)
     return boot_poll(boot);
 }
 
+/* The supervisor has looked before it forked; under a launcher, and where ranks may share, the open devices are looked at. */
+static enum status look_at_places(const struct job *job, struct ranks *ranks, int64_t deadline)
+{
+    const struct ranks_options *options = job->options;
+    if (options->kind != DEV_CUDA || !(job->launched || options->oversubscribe))
+        return STATUS_OK;
+    TRY(ranks_check_places(ranks->boot, job->topo, ranks->env.dev, options->oversubscribe ? &ranks->shared : NULL,
+                           deadline));
+    if (ranks->shared)
+        log_warn("ranks share a GPU: what they compute holds, how long it takes means nothing");
+    return STATUS_OK;
+}
+
 static enum status open_all(const struct job *job, const struct launch *launch, struct ranks *ranks)
 {
     int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
     TRY(boot_open(launch, deadline, &ranks->boot));
     TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
     dev_watch(ranks->env.dev, look, ranks->boot);
-    if (job->launched && job->options->kind == DEV_CUDA)
-        TRY(ranks_check_places(ranks->boot, job->topo, ranks->env.dev, deadline));
+    TRY(look_at_places(job, ranks, deadline));
     TRY(try_thread(ranks->boot, deadline));
     TRY(threads_share(ranks, job->options->threads));
     TRY(comm_open(ranks->boot, ranks->env.dev, job->options->transport, job->options->carrier, &ranks->env.world));
@@ -275,7 +287,7 @@ static enum status fork_job(struct job *job)
     struct cli *cli = job->cli;
     struct launch_report report = {.failed_rank = -1};
     char **slots = NULL;
-    TRY(ranks_cpus(job->topo, job->options->kind, job->options->n, &slots));
+    TRY(ranks_cpus(job->topo, job->options, &slots));
     /* A rank computes with threads of ours (--threads): the library's own would come on top of them. Said before the fork it costs no rank a
      * thread; the library would start its whole pool in each rank that says it there. */
     gemm_set_threads(1);
@@ -338,6 +350,7 @@ enum status ranks_options_read(struct cli *cli, struct ranks_options *out)
     out->device = devices.word;
     out->kind = devices.kind;
     out->devices = devices.n;
+    out->oversubscribe = opt_given(&cli->opts, "oversubscribe");
     TRY(opt_count(&cli->opts, "threads", 1, DEV_THREADS_MAX, 0, &out->threads));
     TRY(transport_read(cli, out));
     out->stores = false;
@@ -369,7 +382,7 @@ int64_t ranks_most(const struct topo *topo, const struct ranks_options *options)
     int64_t most = most_here(topo);
     if (launch_detect(&launch, &launched) != STATUS_OK || launched)
         return 0;
-    return options->kind != DEV_CPU && options->devices < most ? options->devices : most;
+    return options->kind != DEV_CPU && !options->oversubscribe && options->devices < most ? options->devices : most;
 }
 
 static enum status check_load(const struct topo *topo, int64_t ranks)

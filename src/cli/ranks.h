@@ -17,6 +17,7 @@ struct ranks {
     const struct topo *topo;
     struct bench_env env;
     struct boot *boot;
+    bool shared; /* ranks of this host share a GPU */
 };
 
 struct ranks_options {
@@ -24,6 +25,7 @@ struct ranks_options {
     const char *device;    /* "auto" "cpu" "cuda" */
     enum dev_kind kind;    /* what that came to */
     int devices;           /* of that kind, on this host */
+    bool oversubscribe;    /* ranks may share a GPU */
     const char *transport; /* a name from transports[], NULL: the usual one of the device */
     const char *carrier;   /* what it is narrowed to, NULL: to nothing */
     int64_t threads;       /* of each rank's kernels; 0: the rank's share of the CPUs */
@@ -49,7 +51,7 @@ typedef enum status (*ranks_root)(struct ranks *ranks, void *arg);
 enum status ranks_run(struct cli *cli, const struct topo *topo, const struct ranks_options *options, ranks_root root,
                       void *arg);
 enum status ranks_tell(void *ranks, const char *mode, const void *data, size_t bytes);
-/* --device, --threads and --transport. */
+/* --device, --threads and --transport; of a verb that has it --oversubscribe. */
 enum status ranks_options_read(struct cli *cli, struct ranks_options *out);
 /* How many ranks: --ranks, else the launcher's, else `usual` where that is not 0, else the GPUs, else 2. The list form is of at least
  * one entry, to be freed. */

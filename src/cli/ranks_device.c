@@ -102,7 +102,7 @@ static enum status check_each(const struct topo *topo, const struct ranks_option
 
 enum status ranks_check_devices(const struct topo *topo, const struct ranks_options *options)
 {
-    if (options->kind == DEV_CPU)
+    if (options->kind == DEV_CPU || options->oversubscribe)
         return STATUS_OK;
     TRY(check_each(topo, options)); /* first: a GPU in MIG mode is one device, whatever the machine has */
     if (options->n <= options->devices)
@@ -110,12 +110,13 @@ enum status ranks_check_devices(const struct topo *topo, const struct ranks_opti
     return HINT(
         WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices),
               "--ranks"),
-        "use --ranks %d, or --device cpu", options->devices);
+        "use --ranks %d, or --device cpu; check and train take --oversubscribe", options->devices);
 }
 
 int ranks_device_index(const struct ranks_options *options, const struct launch *launch)
 {
-    return options->devices == 1 ? 0 : launch->local_rank;
+    const bool round = options->devices == 1 || options->oversubscribe;
+    return round && options->devices > 0 ? launch->local_rank % options->devices : launch->local_rank;
 }
 
 /* Which GPU a rank has: the machine as booted, and the place there. */
@@ -123,13 +124,20 @@ struct place {
     char boot[40], busid[40];
 };
 
-static enum status check_distinct(const struct place *all, int n)
+static enum status check_distinct(const struct place *all, int n, bool *shared)
 {
     for (int a = 0; a < n; a++)
-        for (int b = 0; b < a; b++)
-            if (all[a].busid[0] != '\0' && strcmp(all[a].busid, all[b].busid) == 0 && strcmp(all[a].boot, all[b].boot) == 0)
-                return HINT(FAIL(STATUS_USAGE, "ranks %d and %d are both on GPU %s", b, a, all[a].busid),
-                            "start one rank for each GPU, or give each its own with CUDA_VISIBLE_DEVICES");
+        for (int b = 0; b < a; b++) {
+            if (all[a].busid[0] == '\0' || strcmp(all[a].busid, all[b].busid) != 0 ||
+                strcmp(all[a].boot, all[b].boot) != 0)
+                continue;
+            if (shared == NULL)
+                return HINT(
+                    FAIL(STATUS_USAGE, "ranks %d and %d are both on GPU %s", b, a, all[a].busid),
+                    "start one rank for each GPU, give each its own with CUDA_VISIBLE_DEVICES, or --oversubscribe "
+                    "(check, train)");
+            *shared = true;
+        }
     return STATUS_OK;
 }
 
@@ -143,27 +151,28 @@ static enum status check_own(const struct topo *topo, const struct dev *dev, int
     return STATUS_OK;
 }
 
-enum status ranks_check_places(struct boot *boot, const struct topo *topo, const struct dev *dev, int64_t deadline_ns)
+enum status ranks_check_places(struct boot *boot, const struct topo *topo, const struct dev *dev, bool *shared,
+                               int64_t deadline_ns)
 {
     int n = boot_size(boot);
     struct place mine = {.boot = ""}, *all = NULL;
     text_print(mine.boot, sizeof mine.boot, "%s", topo->nhosts > 0 ? topo->hosts[0].boot_id : "");
     text_print(mine.busid, sizeof mine.busid, "%s", dev_place(dev));
-    enum status status = check_own(topo, dev, n);
+    enum status status = shared == NULL ? check_own(topo, dev, n) : STATUS_OK;
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n * sizeof *all, "places of ranks", (void **)&all);
     status = boot_agree(boot, status, deadline_ns);
     if (status == STATUS_OK)
         status = boot_allgather(boot, &mine, sizeof mine, all, deadline_ns);
     if (status == STATUS_OK)
-        status = check_distinct(all, n);
+        status = check_distinct(all, n, shared);
     free(all);
     return status;
 }
 
-static enum status cpus_near(const struct topo *topo, int rank, char **slot)
+static enum status cpus_near(const struct topo *topo, int cuda, char **slot)
 {
-    const struct topo_gpu *gpu = gpu_of(topo, rank);
+    const struct topo_gpu *gpu = gpu_of(topo, cuda);
     const char *near = gpu == NULL || gpu->numa < 0 ? "" : topo->numas[gpu->numa].cpus;
     if (gpu != NULL && gpu->cpus[0] != '\0')
         near = gpu->cpus;
@@ -175,13 +184,16 @@ static enum status cpus_near(const struct topo *topo, int rank, char **slot)
     return STATUS_OK;
 }
 
-enum status ranks_cpus(const struct topo *topo, enum dev_kind kind, int n, char ***out)
+enum status ranks_cpus(const struct topo *topo, const struct ranks_options *options, char ***out)
 {
     char **slots = NULL;
+    int n = options->n;
     enum status status = topo_cpu_slots(topo, n, &slots);
     TRY(status);
-    for (int rank = 0; rank < n && kind == DEV_CUDA && status == STATUS_OK; rank++)
-        status = cpus_near(topo, rank, &slots[rank]);
+    for (int rank = 0; rank < n && options->kind == DEV_CUDA && status == STATUS_OK; rank++) {
+        const struct launch launch = {.rank = rank, .size = n, .local_rank = rank};
+        status = cpus_near(topo, ranks_device_index(options, &launch), &slots[rank]);
+    }
     if (status != STATUS_OK)
         topo_free_slots(slots, n);
     else

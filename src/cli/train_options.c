@@ -66,6 +66,7 @@ const struct opt train_options[] = {
     {"verify", 0, OPT_FLAG, NULL, "are loss and gradients those of the unsharded run? nothing is trained"},
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the plan's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
+    {"oversubscribe", 0, OPT_FLAG, NULL, "ranks may share a GPU: results hold, times mean nothing [one rank a GPU]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
     {"transport", 0, OPT_VALUE, "NAME",
      "a transport (ucx, nccl), or a part of UCX: shm, sysv or tcp [the best that works]"},

@@ -13,6 +13,7 @@ static const struct opt options[] = {
     {"area", 0, OPT_VALUE, "LIST", "areas to check, such as exchange,plan [all]"},
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
+    {"oversubscribe", 0, OPT_FLAG, NULL, "ranks may share a GPU: results hold, times mean nothing [one rank a GPU]"},
     {"threads", 0, OPT_VALUE, "N", "CPU threads of each rank's kernels [its share of the CPUs]"},
     {"transport", 0, OPT_VALUE, "NAME",
      "a transport (ucx, nccl), or a part of UCX: shm, sysv or tcp [the best that works]"},
@@ -89,11 +90,11 @@ static enum status root(struct ranks *ranks, void *arg)
     struct check_order order;
     struct check_report report = {0};
     int n = comm_size(ranks->env.world);
-    bool oversubscribed = n > ranks->env.usable_cpus;
+    bool oversubscribed = ranks->shared || n > ranks->env.usable_cpus;
     memset(&order, 0, sizeof order); /* it is broadcast as bytes */
     order.seed = cli->seed;
     order.areas = *(const unsigned *)arg;
-    if (oversubscribed)
+    if (n > ranks->env.usable_cpus)
         log_warn("%d ranks on %d usable CPUs: oversubscribed, correct but slow", n, ranks->env.usable_cpus);
     TRY(ranks_tell(ranks, "check", &order, sizeof order));
     enum status status = check_run(&ranks->env, &order, &report);

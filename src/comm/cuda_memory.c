@@ -54,6 +54,15 @@ static struct verdict reach(const struct nccl *nccl, const struct cuda_card *min
     return cuda_memory_reach(mine, other, seen, access);
 }
 
+bool cuda_memory_shared(const struct cuda_card *cards, int n)
+{
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < a; b++)
+            if (strcmp(cards[a].bus, cards[b].bus) == 0 && strcmp(cards[a].host, cards[b].host) == 0)
+                return true;
+    return false;
+}
+
 static enum status share(struct nccl *nccl, const struct cuda_card *mine, struct cuda_card *all)
 {
     return boot_allgather(nccl->boot, mine, sizeof *mine, all, clock_deadline(BOOT_DEADLINE_US));
@@ -70,6 +79,7 @@ static enum status probe(struct nccl *nccl, struct cuda_card *all)
     for (int r = 0; r < nccl->size && verdict_ok(&mine.reach); r++)
         mine.reach = r == nccl->rank ? VERDICT_YES : reach(nccl, &mine, &all[r]);
     TRY(share(nccl, &mine, all));
+    nccl->shared = cuda_memory_shared(all, nccl->size);
     nccl->peers = VERDICT_YES;
     for (int r = nccl->size - 1; r >= 0; r--)
         if (!verdict_ok(&all[r].reach))

@@ -37,6 +37,14 @@ static enum status share_id(struct nccl *nccl, char id[TRANSPORT_ID_BYTES])
     return STATUS_OK;
 }
 
+/* NCCL refuses two ranks on a GPU of one host: each is then a host of its own, which it reaches by sockets. */
+static void be_apart(const struct nccl *nccl)
+{
+    char name[CUDA_CARD_BUS];
+    text_print(name, sizeof name, "sptune-rank-%d", nccl->rank);
+    setenv("NCCL_HOSTID", name, 1);
+}
+
 static enum status connect(struct nccl *nccl)
 {
     char id[TRANSPORT_ID_BYTES] = {0};
@@ -58,6 +66,8 @@ static enum status meet(struct nccl *nccl)
 {
     TRY(cuda_memory_probe(nccl));
     TRY(nccl_routes_probe(nccl));
+    if (nccl->shared)
+        be_apart(nccl);
     TRY(connect(nccl));
     say(nccl);
     return STATUS_OK;

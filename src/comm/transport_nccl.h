@@ -57,6 +57,7 @@ struct nccl {
     struct dev *dev;
     int rank, size;
     ncclComm_t comm;      /* of the job */
+    bool shared;          /* ranks share a GPU; the same on all */
     struct verdict peers; /* may ranks map each other's memory? the same on all */
     struct verdict routes[TRANSPORT_ROUTES]; /* the same on all */
     char in_use[64];
@@ -110,7 +111,7 @@ enum status cuda_memory_create(void *state, size_t bytes, const char *what, void
 void cuda_memory_destroy(void *state, void *memory);
 enum status cuda_memory_map(void *state, int peer, const struct transport_key *key, void **mapping, void **address);
 void cuda_memory_unmap(void *state, void *mapping);
-/* Collective: fills nccl->peers. */
+/* Collective: fills nccl->peers and nccl->shared. */
 enum status cuda_memory_probe(struct nccl *nccl);
 /* A rank's GPU, as it tells the others: PCI bus id, boot id of its host, and in the end whether it reaches theirs. */
 enum { CUDA_CARD_BUS = 32, CUDA_CARD_HOST = 40 };
@@ -121,6 +122,8 @@ struct cuda_card {
 };
 /* Can `mine` load and store the memory of `other`? seen: this process has that device; access: CUDA gives peer access to it. Pure. */
 struct verdict cuda_memory_reach(const struct cuda_card *mine, const struct cuda_card *other, bool seen, bool access);
+/* Are two of n ranks on one GPU? Pure. */
+bool cuda_memory_shared(const struct cuda_card *cards, int n);
 
 extern const struct transport transport_nccl;
 

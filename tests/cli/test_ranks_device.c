@@ -46,18 +46,26 @@ static void test_cpus_near_the_gpu(void **state)
     (void)state;
     struct topo topo;
     char **slots = NULL;
+    struct ranks_options how = {.n = 3, .kind = DEV_CUDA, .devices = 3};
     machine(&topo);
-    assert_int_equal(ranks_cpus(&topo, DEV_CUDA, 3, &slots), STATUS_OK);
+    assert_int_equal(ranks_cpus(&topo, &how, &slots), STATUS_OK);
     assert_string_equal(slots[0], "2-3");
     assert_string_equal(slots[1], "0-1");
     assert_string_equal(slots[2], ""); /* nobody knows where that GPU is: bound to nothing */
     topo_free_slots(slots, 3);
     snprintf(topo.gpus[0].cpus, sizeof topo.gpus[0].cpus, "1"); /* PCI tells more than the node */
-    assert_int_equal(ranks_cpus(&topo, DEV_CUDA, 2, &slots), STATUS_OK);
+    how.n = 2;
+    assert_int_equal(ranks_cpus(&topo, &how, &slots), STATUS_OK);
     assert_string_equal(slots[0], "2-3");
     assert_string_equal(slots[1], "1");
     topo_free_slots(slots, 2);
-    assert_int_equal(ranks_cpus(&topo, DEV_CPU, 2, &slots), STATUS_OK);
+    how = (struct ranks_options){.n = 3, .kind = DEV_CUDA, .devices = 2, .oversubscribe = true};
+    assert_int_equal(ranks_cpus(&topo, &how, &slots), STATUS_OK);
+    assert_string_equal(slots[1], "1");
+    assert_string_equal(slots[2], slots[0]); /* the third is on the first's GPU */
+    topo_free_slots(slots, 3);
+    how = (struct ranks_options){.n = 2, .kind = DEV_CPU, .devices = 1};
+    assert_int_equal(ranks_cpus(&topo, &how, &slots), STATUS_OK);
     char **plain = NULL;
     assert_int_equal(topo_cpu_slots(&topo, 2, &plain), STATUS_OK);
     for (int r = 0; r < 2; r++)
@@ -111,6 +119,8 @@ static void test_gpus_that_ranks_cannot_share(void **state)
             strstr(status_last()->hint, rows[i].hint) == NULL)
             fail_msg("%s, %s visible, %d ranks: status %d, '%s', '%s'", rows[i].gpus, rows[i].visible, rows[i].ranks,
                      (int)status, status_last()->what, status_last()->hint);
+        how.oversubscribe = true; /* whatever there is */
+        assert_int_equal(ranks_check_devices(&topo, &how), STATUS_OK);
         topo_free(&topo);
     }
     assert_int_equal(status_exit_code(STATUS_UNSUPPORTED), 2);
@@ -125,6 +135,10 @@ static void test_which_gpu_under_a_launcher(void **state)
     struct ranks_options how = {.n = 16, .kind = DEV_CUDA, .devices = 8};
     assert_int_equal(ranks_device_index(&how, &third), 2);
     how.devices = 1;
+    assert_int_equal(ranks_device_index(&how, &third), 0);
+    how.devices = 2; /* fewer than ranks: the third has none, which opening it says; or shares the first */
+    assert_int_equal(ranks_device_index(&how, &third), 2);
+    how.oversubscribe = true;
     assert_int_equal(ranks_device_index(&how, &third), 0);
 }
 

@@ -181,6 +181,20 @@ void ranks_pass(int n, launch_rank_main rank_main, void *arg)
     assert_true(report.root_spoke);
 }
 
+/* How many ranks a GPU takes. */
+static int on_a_gpu(void)
+{
+    const char *text = getenv("SPTUNE_TEST_RANKS_PER_GPU");
+    return text != NULL ? atoi(text) : 1;
+}
+
+enum status ranks_open_gpu(const struct launch *launch, struct dev **out)
+{
+    int n = 0;
+    TRY(dev_count(DEV_CUDA, &n));
+    return dev_open(DEV_CUDA, launch->local_rank % n, out);
+}
+
 int ranks_gpus(int most)
 {
     int state = 0, n = 0;
@@ -189,6 +203,7 @@ int ranks_gpus(int most)
         if (dev_count(DEV_CUDA, &n) != STATUS_OK)
             printf("skipped: %s\n", status_last()->what);
         fflush(stdout);
+        n *= on_a_gpu();
         _exit(n < most ? n : most);
     }
     return child > 0 && waitpid(child, &state, 0) == child && WIFEXITED(state) ? WEXITSTATUS(state) : 0;

@@ -60,8 +60,11 @@ void ranks_fresh_board(void); /* for tests that do without ranks_run */
 struct launch_report ranks_run(int n, launch_rank_main rank_main, void *arg);
 /* The same, and every rank has returned 0. */
 void ranks_pass(int n, launch_rank_main rank_main, void *arg);
-/* GPUs of this machine, at most `most`, asked by a child: a process that has asked could give its ranks none. None: says why. */
+/* Ranks that GPUs of this machine take, at most `most`: one each, or as many as SPTUNE_TEST_RANKS_PER_GPU says. Asked by a child: a
+ * process that has asked could give its ranks none. None: says why. */
 int ranks_gpus(int most);
+/* The GPU of this rank: they go round. */
+enum status ranks_open_gpu(const struct launch *launch, struct dev **out);
 /* Note on the board how this rank's work ended; returns the exit code of the status. */
 int ranks_note(const struct launch *launch, enum status status);
 /* Until every rank of the job but this one has noted how its work ended. */

@@ -148,8 +148,12 @@ static void a_gpu_out_of_reach_is_named(void **state)
               "rank 2 does not see the GPU 0000:CA:00.0 of rank 5 (CUDA_VISIBLE_DEVICES)");
     memcpy(other.bus, mine.bus, sizeof other.bus); /* the same GPU */
     assert_int_equal(cuda_memory_reach(&mine, &other, false, false).rule, RULE_OK);
+    const struct cuda_card third = {.rank = 6, .bus = "0000:CA:00.0", .host = "here"};
+    assert_true(cuda_memory_shared((const struct cuda_card[]){mine, third, other}, 3));
+    assert_false(cuda_memory_shared((const struct cuda_card[]){mine, third}, 2));
     memcpy(other.host, "there", sizeof "there"); /* where that bus id is another one */
     assert_no(cuda_memory_reach(&mine, &other, true, true), "rank 2 and rank 5 are on different hosts");
+    assert_false(cuda_memory_shared((const struct cuda_card[]){mine, third, other}, 3));
 }
 #endif
 

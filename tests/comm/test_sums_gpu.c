@@ -28,7 +28,7 @@ static enum status gpu_side_open(struct gpu_side *g, const struct launch *launch
     if (g->host == NULL)
         abort();
     TRY(side_open(&g->side, launch, NULL));
-    TRY(dev_open(DEV_CUDA, launch->local_rank, &g->gpu));
+    TRY(ranks_open_gpu(launch, &g->gpu));
     TRY(dev_queue_create(g->gpu, &g->queue));
     TRY(comm_open(g->side.boot, g->gpu, "nccl", NULL, &g->job));
     TRY(dev_alloc(g->gpu, bytes, "a test", (void **)&g->send));

@@ -21,7 +21,7 @@ static int rank_main(const struct launch *launch, void *arg)
     int moved = 0;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
-    RANK_TRY(dev_open(DEV_CUDA, launch->local_rank, &gpu));
+    RANK_TRY(ranks_open_gpu(launch, &gpu));
     RANK_TRY(dev_queue_create(gpu, &queue));
     RANK_TRY(comm_open(side.boot, gpu, "nccl", NULL, &gpus));
     int failed = layers_same_bits(exchanges, gpus, queue, side.comm, side.queue, &moved);
@@ -86,7 +86,7 @@ static int rank_until_death(const struct launch *launch, void *arg)
     struct comm *gpus = NULL;
     struct endless endless = {.exchange = exchange_find(arg)};
     RANK_TRY(side_open(&side, launch, NULL));
-    RANK_TRY(dev_open(DEV_CUDA, launch->local_rank, &gpu));
+    RANK_TRY(ranks_open_gpu(launch, &gpu));
     RANK_TRY(dev_queue_create(gpu, &queue));
     RANK_TRY(comm_open(side.boot, gpu, "nccl", NULL, &gpus));
     enum status status = endless_open(&endless, gpus);

@@ -198,7 +198,7 @@ static int rank_main(const struct launch *launch, void *arg)
     int held = 0, failed = 0;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
-    RANK_TRY(dev_open(DEV_CUDA, launch->local_rank, &gpu));
+    RANK_TRY(ranks_open_gpu(launch, &gpu));
     RANK_TRY(dev_queue_create(gpu, &queue));
     RANK_TRY(comm_open(side.boot, gpu, "nccl", NULL, &gpus));
     struct verdict reach = window_verdict(gpus);

@@ -45,7 +45,7 @@ static int rank_main(const struct launch *launch, void *arg)
     int failed = 0;
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
-    RANK_TRY(dev_open(DEV_CUDA, launch->local_rank, &gpu));
+    RANK_TRY(ranks_open_gpu(launch, &gpu));
     RANK_TRY(comm_open(side.boot, gpu, "nccl", NULL, &job));
     for (int w = 0; w < CHECK_COUNT(ways) && !failed; w++) {
         const int ranks = ways[w].sp * ways[w].shard * ways[w].replicate * ways[w].tp;
