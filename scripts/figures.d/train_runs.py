@@ -29,11 +29,26 @@ PLANS = (
     ("all savers", "--sp 2 --checkpointing offload --offload optimizer --mlp tiled"),
 )
 
+FOUR = (
+    ("ulysses, sp 4", "--sp 4"),
+    ("ulysses+ring, sp 4", "--sp 4 --method ulysses+ring"),
+    ("ulysses, sp 2, tp 2", "--sp 2 --tp 2"),
+    ("ulysses, sp 2, dp_shard 2", "--sp 2 --dp-shard 2 --zero 3"),
+)
+FOUR_MORE = (
+    ("ulysses, sp 2, dp_replicate 2", "--sp 2 --dp-replicate 2 --zero 3"),
+    ("split_gather, sp 2, dp_shard 2", "--sp 2 --method split_gather --dp-shard 2 --zero 3"),
+    ("packed, ulysses, two micro-steps", "--sp 4 --separator \\n --accumulate 2"),
+    ("packed, ulysses+ring, two micro-steps", "--sp 4 --method ulysses+ring --separator \\n --accumulate 2"),
+)
+NO_RING_ON_GPUS = [(name, plan + " --dtype fp32") for name, plan in PLANS[:6] if name != "ring"]  # no kernel of theirs in fp32 takes parts of the keys
 
-def command(options, rest):
+
+def command(options, ranks, rest):
     """It runs elsewhere, where the models' folders are."""
     sptune = os.path.abspath(options.sptune) if os.sep in options.sptune else options.sptune
-    words = f"{MODEL[options.device]} --device {options.device} --ranks 2 --micro-batch 1 {rest}"
+    shared = " --oversubscribe" if options.oversubscribe else ""
+    words = f"{MODEL[options.device]} --device {options.device} --ranks {ranks}{shared} --micro-batch 1 {rest}"
     return [sptune, "train", *words.split()]
 
 
@@ -68,8 +83,8 @@ def whole(path):
 class Verified:
     """A document a plan, in their order; one whose gradients are wrong has one, too."""
 
-    def __init__(self, name, plans):
-        self.names, self.plans = [name], plans
+    def __init__(self, name, plans, ranks=2):
+        self.names, self.plans, self.ranks = [name], plans, ranks
 
     def path(self, options):
         return os.path.join(options.out, self.names[0] + ".jsonl")
@@ -77,14 +92,14 @@ class Verified:
     def measure(self, options, folder):
         with whole(self.path(options)) as put:
             for _, plan in self.plans:
-                words = command(options, f"--verify --json {plan}")
+                words = command(options, self.ranks, f"--verify --json {plan}")
                 put(*documents(words, [printed(words, folder, (0, 1))]))
 
     def show(self, options):
         told, name = read_rows(self.path(options)), os.path.basename(self.path(options))
         if len(told) != len(self.plans):
             raise Unmeasured(f"{name} has {len(told)} rows of {len(self.plans)} plans")
-        head("train --verify, 2 ranks", "loss off by", "allowed", "gradients off by", "allowed", "")
+        head(f"train --verify, {self.ranks} ranks", "loss off by", "allowed", "gradients off by", "allowed", "")
         for (what, plan), row in zip(self.plans, told):
             if shlex.split(row["command"].partition(" --json ")[2]) != plan.split():
                 raise Unmeasured(f"{name} has '{row['command']}' in the place of {what}, {plan}")
@@ -105,7 +120,7 @@ class Resumed:
         return os.path.join(options.out, self.names[0] + ".jsonl")
 
     def steps(self, options, folder, kernel, rest):
-        words = command(options, f"--sp 2 --zero 3 --attention {kernel} --steps {self.STEPS} --jsonl{rest}")
+        words = command(options, 2, f"--sp 2 --zero 3 --attention {kernel} --steps {self.STEPS} --jsonl{rest}")
         rows = documents(words, printed(words, folder, (0,)).splitlines())
         keys = ("step", "loss", "grad_norm")
         told = " ".join(["sptune", *words[1:]])
@@ -124,21 +139,25 @@ class Resumed:
         told = read_rows(self.path(options))
         if not told or len(told) % 3:
             raise Unmeasured(f"{os.path.basename(self.path(options))} has {len(told)} runs, not three of each kernel")
-        head("the same loss and gradient norm, to the last digit", "steps", "of two whole runs", f"resumed from step {self.SAVED}")
+        head("the same loss and gradient norm, to the last digit", "steps", "of two whole runs", "loss apart", f"resumed from step {self.SAVED}", "loss apart")
         for first, second, resumed in zip(told[::3], told[1::3], told[2::3]):
             again = [self.same(first, run) for run in (second, resumed)]
-            print(f"| {first['attention']} | {len(first['steps'])} | " + " | ".join(f"{n} of {of}" for n, of in again) + " |")
+            print(f"| {first['attention']} | {len(first['steps'])} | " + " | ".join(f"{n} of {of} | {apart:.1e}" for n, of, apart in again) + " |")
 
     @staticmethod
     def same(first, other):
+        """How many steps, of how many, and the largest part of a loss by which the two are apart."""
         if first["attention"] != other["attention"] or not other["steps"]:
             raise Unmeasured(f"'{other['command']}' is no run of {first['attention']} with steps")
         by_step = {row["step"]: row for row in first["steps"]}
-        return sum(by_step.get(row["step"]) == row for row in other["steps"]), len(other["steps"])
+        pairs = [(by_step[row["step"]], row) for row in other["steps"]]
+        return sum(a == b for a, b in pairs), len(pairs), max(abs(a["loss"] / b["loss"] - 1) for a, b in pairs)
 
 
 RUNS = {
     "verify": Verified("verify-plans", PLANS),
-    "verify-fp32": Verified("verify-fp32", [(name, plan + " --dtype fp32") for name, plan in PLANS[:6]]),
+    "verify-fp32": Verified("verify-fp32", NO_RING_ON_GPUS),
+    "verify-4": Verified("verify-4", FOUR, ranks=4),
+    "verify-4-more": Verified("verify-4-more", FOUR_MORE, ranks=4),
     "resume": Resumed(),
 }

@@ -132,20 +132,20 @@ class GpuFigures(unittest.TestCase):
     def test_cpu_has_no_other_part(self):
         told = self.figures("--device", "cpu", "--parts", "train", "--out", self.folder)
         self.assertEqual(told.returncode, 2)
-        self.assertIn("right would be --parts verify,verify-fp32,resume", told.stderr)
+        self.assertIn("right would be --parts verify,verify-fp32,verify-4,verify-4-more,resume", told.stderr)
 
     def test_resume(self):
         """On CPUs the same bits; then of a row that was changed, and of runs that are no three of a kernel."""
         done = self.figures("--device", "cpu", "--parts", "resume", "--out", self.folder, sptune=SPTUNE)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("| cpu | 12 | 12 of 12 | 4 of 4 |", done.stdout)
+        self.assertIn("| cpu | 12 | 12 of 12 | 0.0e+00 | 4 of 4 | 0.0e+00 |", done.stdout)
         with open(os.path.join(self.folder, "resumed.jsonl"), encoding="utf-8") as file:
             runs = [json.loads(line) for line in file]
         self.assertEqual([run["command"].partition(" --jsonl")[2] for run in runs], ["", " --save kept --every 8", " --save kept --resume"])
         self.assertNotIn(self.folder, json.dumps(runs))
-        runs[2]["steps"][1]["loss"] += 1e-15
+        runs[2]["steps"][1]["loss"] *= 1.001
         self.put("resumed", runs)
-        self.assertIn("| cpu | 12 | 12 of 12 | 3 of 4 |", self.figures("show", "--parts", "resume", "--out", self.folder).stdout)
+        self.assertIn("| cpu | 12 | 12 of 12 | 0.0e+00 | 3 of 4 | 1.0e-03 |", self.figures("show", "--parts", "resume", "--out", self.folder).stdout)
         self.put("resumed", runs[:2])
         self.refused("resumed.jsonl has 2 runs, not three of each kernel", "resume")
         runs[1]["steps"] = []
@@ -161,21 +161,22 @@ class GpuFigures(unittest.TestCase):
         with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
             return [" ".join(line.split()) for line in file]
 
-    def shown(self, parts):
-        shown = self.figures("show", "--parts", parts)
+    def shown(self, machine, parts):
+        shown = self.figures("show", "--parts", parts, "--out", os.path.join(ROOT, "results", "measured", machine))
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
         return [" ".join(line.split()) for line in shown.stdout.splitlines() if line]
 
     def test_docs_have_what_is_kept(self):
         """All files of these parts are kept, and every line of them stands in its page as it is shown."""
-        for page, parts in (("measurement-gpu.md", "exchange,packs,nccl-tests,attention"), ("training.md", "verify")):
+        kept = (("measurement-gpu.md", "h200x2", "exchange,packs,nccl-tests,attention"), ("training.md", "h200x2", "verify"), ("training.md", "h200", "verify-4,resume"))
+        for page, machine, parts in kept:
             docs = set(self.lines("docs", page))
-            self.assertEqual([line for line in self.shown(parts) if line not in docs], [], page)
+            self.assertEqual([line for line in self.shown(machine, parts) if line not in docs], [], page)
 
     def test_readme_has_what_is_kept(self):
         found = re.search(r"One tensor of (.*?) MiB moves at (.*?) of a peer copy", " ".join(self.lines("README.md")))
         said = [re.split(", | and ", group) for group in found.groups()]
-        rows = [line.split(" | ") for line in self.shown("exchange") if line.startswith("| one tensor of ")]
+        rows = [line.split(" | ") for line in self.shown("h200x2", "exchange") if line.startswith("| one tensor of ")]
         self.assertEqual(said, [[row[0].split()[4] for row in rows], [row[1] for row in rows]])
 
 
