@@ -39,6 +39,21 @@ struct target_memory {
     double host_factor;       /* pinned host memory per offloaded byte */
 };
 
+/* How often an element is read or written in the storage type, and in fp32. */
+struct target_touch {
+    double stored, fp32;
+};
+
+/* What is neither product nor attention does to each of its elements, forward [0] and backward [1]; counts, as this runtime has kernels. */
+struct target_elementwise {
+    struct target_touch norm[2];               /* of a norm's row */
+    struct target_touch turn[2];               /* of q and k, by rotary positions */
+    struct target_touch act[2];                /* of the MLP's inner width, by its activation */
+    struct target_touch gate[2];               /* there besides, by the product with what is gated */
+    struct target_touch sum[2];                /* of a residual sum's row */
+    struct target_touch loss[PLAN_LOSS_COUNT]; /* of the logits, both ways */
+};
+
 struct target {
     const char *name;            /* "accelerate" */
     const char *runtime;         /* for the screen: "accelerate+deepspeed" */
@@ -57,6 +72,7 @@ struct target {
     const char *const *(*exchanges)(enum dev_kind dev);
     struct plan defaults;        /* zero stage, checkpointing, offload, loss, mlp */
     struct target_memory memory;
+    struct target_elementwise elementwise;
     struct verdict (*check)(const struct model *model, const struct problem *problem, const struct plan *plan);
 };
 

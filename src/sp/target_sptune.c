@@ -79,5 +79,13 @@ const struct target target_sptune = {
          .context_cpu_bytes = 10000000,
          .comm_cpu_bytes = 5500000,
          .host_factor = 1},
+    /* kernels/nn.h: a row's second reading comes from a cache; a norm's backward adds to the residual's gradient as it goes; the
+     * activation runs again in backward. Of logits, fp32, one reading is for the loss, then they become gradients and are narrowed. */
+    .elementwise = {.norm = {{2, 0}, {4, 0}},
+                    .turn = {{2, 0}, {2, 0}},
+                    .act = {{2, 0}, {3, 0}},
+                    .gate = {{1, 0}, {5, 0}},
+                    .sum = {{3, 0}, {0, 0}},
+                    .loss = {[PLAN_LOSS_PLAIN] = {1, 4}, [PLAN_LOSS_TILED] = {1, 4}, [PLAN_LOSS_FUSED] = {1, 4}}},
     .check = native_check,
 };

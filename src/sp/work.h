@@ -43,6 +43,12 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
                struct work_gemm out[WORK_GEMMS]);
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
 
+/* Bytes that what is neither product nor attention reads and writes on one rank in a micro-step, forward as often as the plan has it:
+ * norms, rotary positions, activations and residual sums of all layers, and the loss on its logits. 0 of heads alone. Not counted:
+ * biases, and copies that a runtime makes of checkpoints and gradients. */
+double work_elementwise(const struct model *model, const struct problem *problem, const struct plan *plan,
+                        const struct target *target);
+
 /* Elements of the parameters that one rank has where nothing is sharded, and how many ranks share each kind of them: the pieces of
  * layers that ranks cut (plan_ways), 0 where none do, and all the rest. Biases and norms of q and k are not told apart from the layers'
  * matrices. */

@@ -158,6 +158,38 @@ struct work_gemm work_logits(const struct model *model, const struct problem *pr
     return (struct work_gemm){"logits", s, model->vocab, model->hidden, some, 1, s};
 }
 
+double work_elementwise(const struct model *model, const struct problem *problem, const struct plan *plan,
+                        const struct target *target)
+{
+    const struct target_elementwise *e = &target->elementwise;
+    struct work_gemm gemms[WORK_GEMMS], logits = work_logits(model, problem, plan);
+    double narrow = dtype_bytes(problem->dtype), bytes = 0;
+    double ways = plan_ways(plan), tokens = (double)tokens_local(problem, plan), rows = tokens * (double)model->hidden;
+    double turned = tokens * ways * problem->head_dim *
+                    (problem->heads / ways + model_kv_local(problem->kv_heads, (int)ways)); /* elements of q and k */
+    double inner = 0;                                                                       /* of all layers */
+    if (model_is_heads(model))
+        return 0;
+    for (int i = 0, n = work_gemms(model, problem, plan, gemms); i < n; i++)
+        if (strstr(gemms[i].name, "up") != NULL) /* "up", "dense_gate_up" ...: its outputs are the MLP's inner width */
+            inner +=
+                (double)gemms[i].m * (double)gemms[i].n * gemms[i].count * gemms[i].layers / (model->gated ? 2 : 1);
+    for (int back = 0; back < 2; back++) {
+        const struct target_touch *t[] = {&e->norm[back], &e->sum[back], &e->turn[back],
+                                          &e->norm[back], &e->act[back], &e->gate[back]};
+        const double elements[] = {2 * rows * model->layers,
+                                   2 * rows * model->layers,
+                                   turned * model->layers,
+                                   model->qk_norm ? turned * model->layers : 0,
+                                   inner,
+                                   model->gated ? inner : 0};
+        for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
+            bytes += (back ? 1 : work_forward_passes(plan)) * elements[i] * (t[i]->stored * narrow + t[i]->fp32 * 4);
+    }
+    const struct target_touch *loss = &e->loss[plan->loss];
+    return bytes + (double)logits.m * (double)logits.n * logits.count * (loss->stored * narrow + loss->fp32 * 4);
+}
+
 /* What sp/ring.c allocates, its kernel's workspace not. tokens: of a row, heads: of a rank. */
 static int64_t ring_held(const struct problem *problem, const struct plan *plan, int64_t tokens, int64_t heads)
 {

@@ -15,8 +15,8 @@ static const char where[] = "the recommendation";
 static const int64_t count_max = INT64_C(1) << 48; /* tokens, bytes, parameters */
 enum { SMALL_MAX = 1 << 24 /* heads, layers, ranks */ };
 
-const char *const explain_part_names[PART_COUNT] = {"exchange_in", "attention", "exchange_out", "exposed",
-                                                    "gemm",        "zero",      "optimizer",    "logits"};
+const char *const explain_part_names[PART_COUNT] = {"exchange_in", "attention", "exchange_out", "exposed",    "gemm",
+                                                    "zero",        "optimizer", "logits",       "elementwise"};
 
 static enum status get_count(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *out)
 {
@@ -246,7 +246,8 @@ static enum status time_read(const json_t *o, struct explain_candidate *c)
     TRY(get_us(interval, "hi_us", &c->hi_us));
     TRY(json_need(predicted, "breakdown_us", where, &parts));
     for (int i = 0; i < PART_COUNT; i++)
-        TRY(get_us(parts, explain_part_names[i], &c->part_us[i]));
+        if (i != PART_ELEMENTWISE || json_object_get(parts, explain_part_names[i]) != NULL)
+            TRY(get_us(parts, explain_part_names[i], &c->part_us[i]));
     return STATUS_OK;
 }
 

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "sp/work.h"
 
-/* The breakdown of a step; EXPLAIN_PARTS names them as the document does. */
+/* The breakdown of a step; explain_part_names names them as the document does. */
 enum explain_part {
     PART_EXCHANGE_IN,
     PART_ATTENTION,
@@ -17,6 +17,7 @@ enum explain_part {
     PART_ZERO,
     PART_OPTIMIZER,
     PART_LOGITS,
+    PART_ELEMENTWISE, /* 0 in documents that had none */
     PART_COUNT
 };
 extern const char *const explain_part_names[PART_COUNT];

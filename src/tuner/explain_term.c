@@ -224,6 +224,13 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
         explain_say(out, 2, "  once a step: %s elements of this rank, read and written at the copy rate",
                     units_format_count(zero.optimizer_elems, a));
         return;
+    case PART_ELEMENTWISE:
+        explain_say(
+            out, 2,
+            "  %lld micro-steps x %s that norms, rotary positions, activations, residual sums and the loss read and "
+            "write (%d forward, 1 backward), at the copy rate",
+            steps, units_format_bytes(work_elementwise(&d->model, &p, plan, d->target), a), passes);
+        return;
     default:
         explain_say(out, 2,
                     "  what of the exchanges is not hidden behind attention, where chunks overlap; 0 without chunks");

@@ -2,8 +2,8 @@
  *
  * Memory is work_memory's, exact as in the search. Times are the stored ones, scaled by how often each part runs:
  * micro-steps, forward passes (2 with checkpointing, else 1), products of the loss (4 where it computes the
- * logits again, else 3), bytes that ZeRO moves, elements that the optimizer owns. What no stored number holds is said: the time
- * of an optimizer in host memory.
+ * logits again, else 3), bytes of norms, activations and the like, bytes that ZeRO moves, elements that the optimizer owns. What no
+ * stored number holds is said: the time of an optimizer in host memory.
  */
 #include "tuner/explain_answer.h"
 #include "tuner/request.h"
@@ -149,6 +149,13 @@ static double exchanged(const struct explain_document *d, const struct plan *pla
               : f * (double)forward.bytes_out + (double)backward.bytes_out;
 }
 
+static double elementwise(const struct explain_document *d, const struct plan *plan)
+{
+    struct problem problem;
+    explain_problem(d, plan, &problem);
+    return work_elementwise(&d->model, &problem, plan, d->target);
+}
+
 static void time_again(const struct explain_document *d, struct row *row)
 {
     const struct explain_candidate *was = row->was;
@@ -164,6 +171,7 @@ static void time_again(const struct explain_document *d, struct row *row)
     scale[PART_ATTENTION] = steps * (fq + 2.5) / (fp + 2.5);
     scale[PART_GEMM] = steps * (fq + 2) / (fp + 2);
     scale[PART_LOGITS] = steps * work_loss_products(q) / work_loss_products(p);
+    scale[PART_ELEMENTWISE] = steps * ratio(elementwise(d, q), elementwise(d, p));
     scale[PART_ZERO] = ratio(bytes_q, bytes_p);
     scale[PART_OPTIMIZER] = ratio((double)elems_q, (double)elems_p);
     for (int i = 0; i < PART_COUNT; i++) {

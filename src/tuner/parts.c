@@ -7,10 +7,8 @@
  * + A * L * (F + 2) * products of a layer                        backward multiplies twice: dX and dW
  * + A * (3 or 4) * product with the vocabulary                   4 where the loss recomputes it (tiled, fused)
  * + gathers and reductions of ZeRO                               not overlapped with anything: an upper bound
+ * + A * bytes of norms, activations and the like, at the copy rate  sp/work.h counts them as the target has kernels
  * + optimizer: 28 bytes per element it owns at the copy rate     fp32 weight, gradient, two moments read; three written
- *
- * Norms, rotary embedding and activations are not priced: they move O(s * hidden) bytes where the products above do O(s
- * * hidden^2).
  */
 #include "tuner/parts_build.h"
 
@@ -376,6 +374,7 @@ enum status parts_list(const struct request *request, const struct plan *plan, e
     if (!whole)
         TRY(add_moves(&build, scale));
     TRY(parts_linear(&build));
+    TRY(parts_elementwise(&build));
     return parts_states(&build);
 }
 

@@ -50,8 +50,9 @@ struct parts_traffic {
     enum price_part part;
 };
 enum status parts_collective(const struct parts_build *build, const struct parts_traffic *traffic);
-/* Products of the linear layers and of the loss; ZeRO and the optimizer. */
+/* Products of the linear layers and of the loss; norms, activations and the like; ZeRO and the optimizer. */
 enum status parts_linear(const struct parts_build *build);
+enum status parts_elementwise(const struct parts_build *build);
 enum status parts_states(const struct parts_build *build);
 
 #endif

@@ -1,4 +1,4 @@
-/* tuner/parts_linear.c -- the rest of a step: products, gathers and reductions of ZeRO, the optimizer.
+/* tuner/parts_linear.c -- the rest of a step: products, what goes over elements, gathers and reductions of ZeRO, the optimizer.
  *
  * Products are cut to what takes milliseconds on one device; their time is linear in what is left out. Experts see
  * fewer rows than a dense layer: s * top_k / experts each.
@@ -16,7 +16,7 @@ enum { OPTIMIZER_BYTES = 28 };
 static const struct sizes {
     int64_t coarse_rows, coarse_side; /* of the product that all plans share */
     int64_t rows, columns;            /* of a product, at most */
-    int64_t copy_bytes;               /* of the copy that prices the optimizer, and of a gather at most */
+    int64_t copy_bytes; /* of the copy that prices the optimizer and what goes over elements, and of a gather at most */
 } sizes_of[] = {[DEV_CPU] = {512, 1024, 256, 512, 16 << 20}, [DEV_CUDA] = {4096, 4096, 4096, 8192, 256 << 20}};
 
 static double flops_of(int64_t m, int64_t n, int64_t k)
@@ -77,7 +77,7 @@ enum status parts_linear(const struct parts_build *build)
                        PRICE_LOGITS);
 }
 
-/* A copy from cold memory: what an optimizer's arithmetic hides behind. */
+/* A copy from cold memory: what the arithmetic of an optimizer, and of all that goes over elements, hides behind. */
 static struct part copy_of(const struct parts_build *build, enum price_part where)
 {
     struct part part = parts_base(build, "collective", "alltoall", 1);
@@ -88,6 +88,19 @@ static struct part copy_of(const struct parts_build *build, enum price_part wher
     part.slack_kind = PARTS_SLACK_OPTIMIZER;
     part.source = RECOMMEND_ASSUMED;
     return part;
+}
+
+enum status parts_elementwise(const struct parts_build *build)
+{
+    const struct plan *plan = build->plan;
+    struct problem problem = build->request->problem;
+    problem.batch = plan->micro_batch;
+    double bytes = work_elementwise(&build->request->model, &problem, plan, build->request->target);
+    struct part copy = copy_of(build, PRICE_ELEMENTWISE);
+    copy.times = bytes * (double)plan->accumulate / (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
+    if (!build->coarse)
+        copy.source = RECOMMEND_INTERPOLATED;
+    return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;
 }
 
 /* 1, 4, 16 MiB or so on: the one below what a call of this plan brings. */

@@ -83,6 +83,7 @@ void price_time(const struct price *price, const struct pool *pool, struct recom
     out->zero = parts[PRICE_ZERO];
     out->optimizer = parts[PRICE_OPTIMIZER];
     out->logits = parts[PRICE_LOGITS];
+    out->elementwise = parts[PRICE_ELEMENTWISE];
     memcpy(out->composed_of, price->composed_of, sizeof out->composed_of);
 }
 

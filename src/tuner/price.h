@@ -19,6 +19,7 @@ enum price_part {
     PRICE_ZERO,
     PRICE_OPTIMIZER,
     PRICE_LOGITS,
+    PRICE_ELEMENTWISE,
     PRICE_PARTS
 };
 enum { PRICE_TERMS = 64 };

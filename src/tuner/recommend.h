@@ -21,7 +21,7 @@ char recommend_source_letter(enum recommend_source source);      /* 'M' */
 /* Microseconds of one optimizer step of one rank. */
 struct recommend_time {
     double step_us, lo_us, hi_us;                                               /* 95 % */
-    double exchange_in, attention, exchange_out, gemm, zero, optimizer, logits; /* sum to step_us */
+    double exchange_in, attention, exchange_out, gemm, zero, optimizer, logits, elementwise; /* sum to step_us */
     double exposed;               /* of the exchanges, what nothing hides */
     enum recommend_source source; /* the weakest of the parts that matter (together 5 % of the step or more) */
     char composed_of[160];

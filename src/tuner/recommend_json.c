@@ -161,6 +161,7 @@ static json_t *breakdown(const struct recommend_time *t)
     set_num(o, "zero", t->zero);
     set_num(o, "optimizer", t->optimizer);
     set_num(o, "logits", t->logits);
+    set_num(o, "elementwise", t->elementwise);
     return o;
 }
 

@@ -294,6 +294,42 @@ static void products_of_experts_and_of_heads_alone(void **state)
     assert_int_equal(work_logits(&heads, &problem, &plan).count, 0);
 }
 
+static void same_bytes(double a, double b)
+{
+    if (fabs(a / b - 1) > 1e-12)
+        fail_msg("%.17g bytes, not %.17g", a, b);
+}
+
+/* By hand: 16,384 tokens of a rank, 2 norms and 2 residual sums of 4,096 elements, q and k of 40 heads, 14,336 of the MLP; forward twice. */
+static void elementwise_bytes(void **state)
+{
+    (void)state;
+    const struct target *accelerate = target_find("accelerate"), *sptune = target_find("sptune");
+    struct problem problem = of_model(&llama_8b, 32768, 2);
+    struct plan plan = small_plan(2, 2);
+    plan.checkpointing = PLAN_CHECKPOINTING_FULL;
+    const double s = 16384, rows = 2 * s * 4096, turned = s * 40 * 128, inner = s * 14336,
+                 logits = s * (double)llama_8b.vocab;
+    double ours =
+        32 * (rows * (2 * 4 + 8) + rows * (2 * 6) + turned * (2 * 4 + 4) + inner * (2 * 6 + 16)) + logits * 18;
+    same_bytes(work_elementwise(&llama_8b, &problem, &plan, sptune), ours);
+    double eager = 32 * (rows * (2 * 36 + 68) + rows * (2 * 6 + 6) + turned * 60 + inner * (2 * 10 + 18));
+    same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 48);
+    plan.loss = PLAN_LOSS_FUSED;
+    same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 6);
+    plan.checkpointing = PLAN_CHECKPOINTING_NONE;
+    eager = 32 * (rows * (36 + 68) + rows * (6 + 6) + turned * 40 + inner * (10 + 18));
+    same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 6);
+    struct model with_norms = llama_8b;
+    with_norms.qk_norm = true;
+    same_bytes(work_elementwise(&with_norms, &problem, &plan, accelerate), eager + 32 * turned * 104 + logits * 6);
+    plan.method = PLAN_METHOD_SPLIT_GATHER; /* as many elements, cut another way */
+    same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 6);
+    struct model heads;
+    CHECK_OK(model_from_heads(32, 8, 128, &heads));
+    assert_true(work_elementwise(&heads, &problem, &plan, accelerate) == 0);
+}
+
 static void zero_traffic(void **state)
 {
     (void)state;
@@ -421,6 +457,7 @@ int main(void)
         cmocka_unit_test(flops_of_masks),
         cmocka_unit_test(products_of_a_layer_are_its_weights),
         cmocka_unit_test(products_of_experts_and_of_heads_alone),
+        cmocka_unit_test(elementwise_bytes),
         cmocka_unit_test(zero_traffic),
         cmocka_unit_test(nothing_wraps_at_the_limits),
         cmocka_unit_test(forward_passes),

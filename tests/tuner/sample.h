@@ -60,7 +60,8 @@ static inline enum status sample_recommendation(const struct sample_options *opt
                                           .gemm = us * 0.35,
                                           .zero = us * 0.1,
                                           .optimizer = us * 0.02,
-                                          .logits = us * 0.08,
+                                          .logits = us * 0.06,
+                                          .elementwise = us * 0.02,
                                           .source = RECOMMEND_MEASURED};
         text_print(c->time.composed_of, sizeof c->time.composed_of,
                    "layer forward and backward, products, gathers, each timed");

@@ -63,7 +63,7 @@ static inline void check_time(const struct fake *fake, const struct recommend_ca
     CHECK_NEAR(c->time.step_us / truth, 1, 0.01);
     assert_true(c->time.lo_us <= truth * 1.004 && truth <= c->time.hi_us * 1.004);
     double sum = c->time.exchange_in + c->time.attention + c->time.exchange_out + c->time.gemm + c->time.zero +
-                 c->time.optimizer + c->time.logits;
+                 c->time.optimizer + c->time.logits + c->time.elementwise;
     CHECK_NEAR(sum / c->time.step_us, 1, 1e-9);
 }
 

@@ -86,8 +86,8 @@ static const char *const plan_keys[] = {"Smethod",
                                         NULL};
 static const char *const predicted_keys[] = {"nstep_us", "ointerval", "obreakdown_us", NULL};
 static const char *const interval_keys[] = {"nlo_us", "nhi_us", "nlevel", NULL};
-static const char *const breakdown_keys[] = {"nexchange_in", "nattention", "nexchange_out", "nexposed", "ngemm",
-                                             "nzero",        "noptimizer", "nlogits",       NULL};
+static const char *const breakdown_keys[] = {"nexchange_in", "nattention", "nexchange_out", "nexposed",     "ngemm",
+                                             "nzero",        "noptimizer", "nlogits",       "nelementwise", NULL};
 static const char *const memory_keys[] = {"aterms", "ipeak_bytes", "ilimit_bytes", "ihost_bytes", "sverdict", NULL};
 static const char *const candidate_keys[] = {"oplan",       "ntokens_per_s_per_device",
                                              "opredicted",  "Omeasured",
@@ -201,7 +201,7 @@ static void test_contract(void **state)
                  *parts = json_object_get(predicted, "breakdown_us");
     double sum = 0;
     static const char *const summed[] = {"exchange_in", "attention", "exchange_out", "gemm",
-                                         "zero",        "optimizer", "logits"};
+                                         "zero",        "optimizer", "logits",       "elementwise"};
     for (int i = 0; i < CHECK_COUNT(summed); i++)
         sum += number_at(parts, summed[i]);
     CHECK_NEAR(sum / number_at(predicted, "step_us"), 1, 1e-4); /* six digits */

@@ -279,7 +279,7 @@ static void check_attention(const struct recommend_candidate *c, double GFLOPs)
     double us = request.model.layers * flops * (work_forward_passes(&c->plan) + 2.5) / GFLOPs * 1e-3;
     CHECK_NEAR(c->time.attention / us, 1, 1e-9);
     double sum = c->time.exchange_in + c->time.attention + c->time.exchange_out + c->time.gemm + c->time.zero +
-                 c->time.optimizer + c->time.logits;
+                 c->time.optimizer + c->time.logits + c->time.elementwise;
     CHECK_NEAR(sum / c->time.step_us, 1, 1e-9);
 }
 

@@ -179,7 +179,7 @@ static void test_breakdown(void **state)
     }
     price_time(&price, &pool, &time);
     const double parts[] = {time.exchange_in, time.attention, time.exchange_out, time.gemm,
-                            time.zero,        time.optimizer, time.logits};
+                            time.zero,        time.optimizer, time.logits,       time.elementwise};
     double sum = 0;
     for (int part = 0; part < PRICE_PARTS; part++) {
         CHECK_NEAR(parts[part], pool.medians[part], 1e-9);
