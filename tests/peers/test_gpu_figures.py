@@ -152,6 +152,30 @@ class GpuFigures(unittest.TestCase):
         self.put("resumed", runs)
         self.refused("is no run of cpu with steps", "resume")
 
+    def test_emitted(self):
+        """What tune emits here, with a program in accelerate's place; then rows of another part."""
+        lines = "".join(f"step {n:5d}  loss 5.0000  grad_norm 1.0000  {0.5 + (n < 3):.3f} s  1024.0 tokens/s/device  peak 1.25 GiB\n" for n in range(1, 9))
+        self.program("accelerate", "1,024 parameters, random weights\n" + lines)
+        words = ("--device", "cpu", "--parts", "emitted-1", "--out", self.folder)
+        done = self.figures(*words, "--torchrun", self.program("torchrun", ""), sptune=SPTUNE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(self.folder, "accelerate.asked"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "launch --config_file accelerate.yaml train.py --cpu --steps 8\n")
+        with open(os.path.join(self.folder, "emitted-1.jsonl"), encoding="utf-8") as file:
+            row = json.loads(file.read())
+        self.assertNotIn(self.folder, json.dumps(row))
+        self.assertIn("| sp=1 |", done.stdout)
+        self.assertIn(f"| 500 | {0.5e6 / row['tune']['predicted']['step_us']:.2f} | 1.25 GiB |", done.stdout)
+        two = row | {"sp": 2, "tune": row["tune"] | {"tokens_per_s_per_device": row["tune"]["tokens_per_s_per_device"] * 0.8}}
+        self.put("emitted", [row, two])
+        self.assertIn("| tokens/s, sp=2 / sp=1 | 0.80 | | 0.80 | | |", self.figures("show", "--parts", "emitted", "--out", self.folder).stdout)
+        self.put("emitted", [two])
+        self.refused("emitted.jsonl has no row for each of sp (1, 2)", "emitted")
+        self.program("accelerate", lines[: len(lines) // 2])
+        done = self.figures(*words, "--torchrun", os.path.join(self.folder, "torchrun"), sptune=SPTUNE)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("launch.sh told 4 steps of 8", done.stderr)
+
     def test_kept(self):
         shown = self.figures("show")
         self.assertEqual(shown.returncode, 0, shown.stderr)
