@@ -251,6 +251,8 @@ static void part_term(const struct explain_document *d, const struct explain_can
     explain_say(&answer->text, 2, "%s = %s of the step's %s, %.1f %% (%s)", explain_part_names[part],
                 units_format_us(c->part_us[part], us), explain_step(c, c->step_us, step), share, c->source);
     part_formula(d, &c->plan, part, &answer->text);
+    if (part == PART_ELEMENTWISE && c->part_us[part] == 0 && !model_is_heads(&d->model))
+        explain_say(&answer->text, 2, "  the sptune that wrote this document did not price it");
     explain_say(&answer->text, 2, "  composed of %.160s", composed_of(d));
     json_object_set_new(answer->body, "term", json_string(explain_part_names[part]));
     json_object_set_new(answer->body, "us", json_num(c->part_us[part], 6));

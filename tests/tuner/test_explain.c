@@ -164,6 +164,7 @@ static void test_parts(void **state)
     SAYS(f, TERM("exchange_out"), "dq, dk, dv out");
     SAYS(f, TERM("attention"), "30.0 %", "TFLOP", "4/32 heads", "not live at", "17.9 x"); /* a time and a memory term */
     SAYS(f, TERM("gemm"), "gate_up", "in 32 layers", "35.0 %");
+    SAYS(f, TERM("elementwise"), "2 forward, 1 backward", "at the copy rate");
     SAYS(f, TERM("logits"), "x 3 x the product with the vocabulary, 16384 x 128256 x 4096");
     SAYS(f, TERM("zero"), "stage 3 over 16 ranks");
     SAYS(f, TERM("optimizer"), "elements of this rank");
@@ -408,6 +409,18 @@ static void test_tied_stays(void **state)
     SAYS(f, WHAT_IF("device-memory=900GiB"), "after sp 8");
 }
 
+/* An older document has no such part: nothing is wrong with it. */
+static void test_elementwise_is_newer(void **state)
+{
+    struct fixture *f = *state;
+    json_t *candidates = json_object_get(f->document, "candidates"), *candidate;
+    size_t i;
+    json_array_foreach(candidates, i, candidate)
+        json_object_del(json_object_get(json_object_get(candidate, "predicted"), "breakdown_us"), "elementwise");
+    SAYS(f, TERM("elementwise"), "elementwise = 0 us", "the sptune that wrote this document did not price it");
+    SAYS(f, WHAT_IF("loss=fused"), "after sp 8 loss=fused");
+}
+
 static void set_root(struct fixture *f, const char *key, json_t *value)
 {
     json_object_set_new(f->document, key, value);
@@ -593,6 +606,7 @@ int main(void)
         TEST(test_what_if_memory),
         TEST(test_what_if_batch),
         TEST(test_tied_stays),
+        TEST(test_elementwise_is_newer),
         TEST(test_foreign_documents),
         TEST(test_nothing_legal),
         TEST(test_control_characters),
