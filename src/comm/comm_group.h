@@ -37,7 +37,7 @@ struct comm {
     int rank, size;
     int *ranks; /* job rank of each of the group's */
     int context;
-    int64_t after_us;        /* deadline of an operation, from its start */
+    int64_t after_us;        /* comm_set_deadline */
     struct dev_queue *queue; /* for operations without the caller's */
     char *slots;             /* device memory, size + 1 slots of GROUP_SLOT_BYTES: all ranks', then this one's */
     char *shared;            /* the same in host memory */

@@ -109,12 +109,45 @@ static void test_compute_after_sending(void **state)
     ranks_pass(2, compute_after_sending, NULL);
 }
 
+enum { WORK_MS = 2500, LATE_US = 2000 * 1000 };
+
+static enum status work_long(void *arg)
+{
+    (void)arg;
+    ranks_sleep_ms(WORK_MS);
+    return STATUS_OK;
+}
+
+/* What was computed before took longer than messages may: theirs begins when it is done. */
+static int messages_after_long_work(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct dev_queue *beside = NULL;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(dev_queue_create_beside(side.dev, &beside));
+    comm_set_deadline(side.comm, LATE_US);
+    RANK_TRY(boot_barrier(side.boot, clock_deadline(BOOT_DEADLINE_US)));
+    RANK_TRY(dev_call(beside, work_long, NULL));
+    RANK_TRY(comm_barrier(side.comm, beside));
+    dev_queue_destroy(beside);
+    side_close(&side);
+    return 0;
+}
+
+static void test_messages_after_long_work(void **state)
+{
+    (void)state;
+    ranks_pass(2, messages_after_long_work, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_of_lists),
         cmocka_unit_test(test_leave),
         cmocka_unit_test(test_compute_after_sending),
+        cmocka_unit_test(test_messages_after_long_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
