@@ -44,6 +44,7 @@ struct comm {
     struct transport_xfer *sends, *recvs; /* room for one of each per rank */
     const void **sources;                 /* room for one per rank */
     void *route[TRANSPORT_ROUTES];        /* the transport's, NULL until route_open */
+    struct verdict route_no[TRANSPORT_ROUTES]; /* what route_open was told between these ranks; RULE_OK: nothing */
     void *sums;                           /* the transport's, NULL until comm_sums_open, and of the whole job */
     struct comm *beside;                  /* NULL until comm_beside */
 };

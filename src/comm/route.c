@@ -16,6 +16,8 @@ struct verdict route_verdict(const struct comm *group, enum transport_route kind
     if (routes_of(group) == NULL)
         return verdict_no(RULE_EXCHANGE_CANNOT, "transport %s is not told of memory beforehand",
                           group->job->transport->name);
+    if (!verdict_ok(&group->route_no[kind]))
+        return group->route_no[kind];
     return routes_of(group)->verdict(group->job->state, kind);
 }
 
@@ -37,6 +39,8 @@ enum status route_open(struct comm *group, enum transport_route kind)
         group->route[kind] = route;
     else
         routes_of(group)->close(route);
+    if (status == STATUS_UNSUPPORTED)
+        group->route_no[kind] = verdict_no(RULE_EXCHANGE_CANNOT, "%s", status_last()->what);
     return status;
 }
 

@@ -2,7 +2,7 @@
  *
  * A route is made once and kept by its group, which closes it; its memory is freed before. All collective but verdict and free.
  *
- *     struct verdict verdict = route_verdict(group, TRANSPORT_WINDOW);   // the same on every rank, costs nothing
+ *     struct verdict verdict = route_verdict(group, TRANSPORT_WINDOW);   // the same on every rank of the group, costs nothing
  *     TRY(route_open(group, TRANSPORT_WINDOW));
  *     TRY(route_alloc(group, TRANSPORT_WINDOW, bytes, "staging", &memory));
  *     TRY(route_alltoall(group, TRANSPORT_WINDOW, send, recv, bytes_each, queue));
@@ -17,7 +17,8 @@
 #include <stddef.h>
 
 struct verdict route_verdict(const struct comm *group, enum transport_route kind);
-/* STATUS_UNSUPPORTED with the reason where the verdict is no, or where the library can not after all. Open already: nothing. */
+/* STATUS_UNSUPPORTED with the reason where the verdict is no, or where the library can not after all, on all ranks of the group: from then
+ * on the verdict of this group says so, that of other groups as before, since their ranks do not know. Open already: nothing. */
 enum status route_open(struct comm *group, enum transport_route kind);
 /* The same size on every rank; zeroed. In a group of one: memory of the device. */
 enum status route_alloc(struct comm *group, enum transport_route kind, size_t bytes, const char *what, void **out);

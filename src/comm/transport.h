@@ -61,7 +61,8 @@ struct transport_routes {
     struct verdict (*verdict)(void *state, enum transport_route kind);
     /* On one rank of the group, for open on all of them. */
     enum status (*id)(void *state, enum transport_route kind, char id[TRANSPORT_ID_BYTES]);
-    /* Collective over the group: `size` ranks of the job, this one is the rank-th of them. */
+    /* Collective over the group: `size` ranks of the job, this one is the rank-th of them. STATUS_UNSUPPORTED: not between these after all;
+     * the verdict stays as it is, other ranks of the job do not know. */
     enum status (*open)(void *state, enum transport_route kind, const int *ranks, int size, int rank,
                         const char id[TRANSPORT_ID_BYTES], void **route);
     void (*close)(void *route); /* accepts NULL; collective in the good case, safe alone after a failure */

@@ -103,14 +103,11 @@ static ncclResult_t call_open(struct nccl_call *call)
     return code;
 }
 
-/* Said by NCCL once asked, and by the verdict from then on. */
-static enum status no_windows(struct nccl *nccl)
+static enum status no_windows(const struct nccl *nccl)
 {
     char version[NCCL_VERSION_TEXT];
-    struct verdict no = verdict_no(RULE_EXCHANGE_CANNOT, "NCCL %s has no symmetric windows between these GPUs",
-                                   nccl_version_text(nccl->api->version, version));
-    nccl->routes[TRANSPORT_WINDOW] = nccl->routes[TRANSPORT_ENGINE] = no;
-    return FAIL(STATUS_UNSUPPORTED, "%s", no.why);
+    return FAIL(STATUS_UNSUPPORTED, "NCCL %s has no symmetric windows between these GPUs",
+                nccl_version_text(nccl->api->version, version));
 }
 
 static enum status communicator(struct route *route, const char *id)

@@ -1,11 +1,12 @@
-/* tests/comm/test_nccl_sums.c -- what of NCCL is called for a group's sums: a communicator of its own, of the right size and rank; sums by it,
- * or by the job's; destroyed while the job lives, else aborted. NCCL is made up here, and so is the GPU that its calls are for: neither
- * is there. */
+/* tests/comm/test_nccl_sums.c -- what of NCCL is called for a group's sums: a communicator of its own, of the right size and rank; sums by it, or
+ * by the job's; destroyed while the job lives, else aborted; and what a group says whose windows are none. NCCL is made up here, and so is the GPU
+ * that its calls are for: neither is there. */
 #include "comm/ranks.h"
 
 #include "base/dev_ops.h"
 #include "comm/transport_nccl.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { JOBS = 1, OWN = 2 }; /* communicators */
@@ -180,11 +181,73 @@ static void what_cannot_be_made_ends_the_job(void **state)
     assert_int_equal(board->rank[1], 0);
 }
 
+#if NCCL_VERSION_CODE >= 22800
+static ncclResult_t fake_alloc(void **memory, size_t bytes)
+{
+    *memory = calloc(1, bytes);
+    return *memory != NULL ? ncclSuccess : ncclSystemError;
+}
+
+static ncclResult_t fake_free(void *memory)
+{
+    free(memory);
+    return ncclSuccess;
+}
+
+/* Success, and no window. */
+static ncclResult_t fake_window(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *window, int flags)
+{
+    (void)comm;
+    (void)memory;
+    (void)bytes;
+    (void)window;
+    (void)flags;
+    return ncclSuccess;
+}
+
+/* A group that has no windows leaves the job's verdict alone: ranks that are not in it do not know. */
+static int rank_without_windows(const struct launch *launch, void *arg)
+{
+    const struct transport_routes *routes = transport_nccl.routes;
+    static const int ranks[] = {0, 1};
+    struct side side;
+    char id[TRANSPORT_ID_BYTES] = {0};
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    struct nccl nccl = open_nccl(side.boot);
+    struct nccl_api with_windows = api;
+    with_windows.version = NCCL_VERSION_CODE;
+    with_windows.ncclMemAlloc = fake_alloc;
+    with_windows.ncclMemFree = fake_free;
+    with_windows.ncclCommWindowRegister = fake_window;
+    nccl.api = &with_windows;
+    for (enum transport_route kind = TRANSPORT_WINDOW; kind < TRANSPORT_ROUTES; kind++) {
+        void *route = NULL;
+        RANK_CHECK(routes->open(&nccl, kind, ranks, 2, launch->rank, id, &route) == STATUS_UNSUPPORTED &&
+                   route == NULL);
+        RANK_CHECK(strstr(status_last()->what, "has no symmetric windows between these GPUs") != NULL);
+        RANK_CHECK(routes->verdict(&nccl, TRANSPORT_WINDOW).rule == RULE_OK);
+        RANK_CHECK(routes->verdict(&nccl, TRANSPORT_ENGINE).rule == RULE_OK);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void a_group_without_windows_is_no_job_without(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_without_windows, NULL);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_sum_by_their_communicator),
         cmocka_unit_test(what_cannot_be_made_ends_the_job),
+#if NCCL_VERSION_CODE >= 22800
+        cmocka_unit_test(a_group_without_windows_is_no_job_without),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

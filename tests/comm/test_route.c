@@ -1,8 +1,9 @@
-/* tests/comm/test_route.c -- routes: who has none says so on every rank, a group of one needs none; and which of them an NCCL has, by
+/* tests/comm/test_route.c -- routes: who has none says so on every rank, a group of one needs none, a refusal is of its group; which an NCCL has, by
  * version, function, switch and driver; which GPU's memory a rank reaches. Over GPUs they are used in tests/sp/test_exchange_gpu.c. */
 #include "comm/ranks.h"
 
 #include "base/check.h"
+#include "comm/comm_group.h"
 #include "comm/route.h"
 #if SPTUNE_NCCL
 #include "comm/transport_nccl.h"
@@ -58,6 +59,76 @@ static void a_group_of_one_needs_none(void **state)
 {
     (void)state;
     ranks_pass(2, rank_alone, NULL);
+}
+
+static struct verdict made_verdict(void *state, enum transport_route kind)
+{
+    (void)state;
+    (void)kind;
+    return VERDICT_YES;
+}
+
+static enum status made_id(void *state, enum transport_route kind, char id[TRANSPORT_ID_BYTES])
+{
+    (void)state;
+    (void)kind;
+    memset(id, 0, TRANSPORT_ID_BYTES);
+    return STATUS_OK;
+}
+
+static int opened; /* how often this rank was asked */
+
+/* The last rank of ranks 0 and 1 finds out that it has none; other groups have one. */
+static enum status made_open(void *state, enum transport_route kind, const int *ranks, int size, int rank,
+                             const char id[TRANSPORT_ID_BYTES], void **route)
+{
+    (void)state;
+    (void)kind;
+    (void)id;
+    opened++;
+    if (size == 2 && ranks[0] == 0 && rank == 1)
+        return FAIL(STATUS_UNSUPPORTED, "no route after all");
+    *route = &opened;
+    return STATUS_OK;
+}
+
+static void made_close(void *route)
+{
+    (void)route;
+}
+
+/* Four ranks in two pairs: one pair is refused when it tries, which the other does not know; then all four try. */
+static int rank_in_pairs(const struct launch *launch, void *arg)
+{
+    static const struct transport_routes routes = {
+        .verdict = made_verdict, .id = made_id, .open = made_open, .close = made_close};
+    const bool refused = launch->rank < 2;
+    struct transport with_routes;
+    struct side side;
+    struct comm *pair = NULL;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    with_routes = *side.comm->job->transport;
+    with_routes.routes = &routes;
+    side.comm->job->transport = &with_routes;
+    RANK_TRY(comm_split(side.comm, launch->rank / 2, launch->rank, &pair));
+    RANK_CHECK(route_open(pair, TRANSPORT_WINDOW) == (refused ? STATUS_UNSUPPORTED : STATUS_OK));
+    struct verdict verdict = route_verdict(pair, TRANSPORT_WINDOW);
+    RANK_CHECK(verdict.rule == (refused ? RULE_EXCHANGE_CANNOT : RULE_OK));
+    RANK_CHECK(!refused || strstr(verdict.why, "no route after all") != NULL);
+    RANK_CHECK(route_open(pair, TRANSPORT_WINDOW) == (refused ? STATUS_UNSUPPORTED : STATUS_OK) && opened == 1);
+    RANK_CHECK(route_verdict(side.comm, TRANSPORT_WINDOW).rule == RULE_OK);
+    RANK_TRY(route_open(side.comm, TRANSPORT_WINDOW));
+    RANK_CHECK(opened == 2);
+    comm_close(pair);
+    side_close(&side);
+    return 0;
+}
+
+static void a_refusal_is_of_its_group(void **state)
+{
+    (void)state;
+    ranks_pass(4, rank_in_pairs, NULL);
 }
 
 #if SPTUNE_NCCL && NCCL_VERSION_CODE >= 22800
@@ -162,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_transport_without_them_says_so),
         cmocka_unit_test(a_group_of_one_needs_none),
+        cmocka_unit_test(a_refusal_is_of_its_group),
 #if SPTUNE_NCCL && NCCL_VERSION_CODE >= 22800
         cmocka_unit_test(an_old_nccl_is_named),
         cmocka_unit_test(a_missing_function_is_named),
