@@ -28,6 +28,7 @@ static atomic_bool opened;
 /* Has work on it been waited for in vain? Then everything that waits for the GPU to be idle would wait for good: freeing, and what the
  * runtime does at exit. What is left goes back with the process. */
 static atomic_bool stuck;
+static struct status_message stuck_why; /* what the wait said, and every later one says at once */
 
 struct cuda_queue {
     struct dev_queue base;
@@ -118,10 +119,22 @@ static void leave(int code, void *arg)
     _exit(code);
 }
 
-static void give_up(void)
+static enum status give_up(enum status why)
 {
-    if (!atomic_exchange(&stuck, true))
+    if (!dev_cuda_stuck()) {
+        stuck_why = *status_last();
+        atomic_store(&stuck, true);
         on_exit(leave, NULL); /* registered last, so it runs first */
+    }
+    return why;
+}
+
+static enum status given_up(void)
+{
+    if (!dev_cuda_stuck())
+        return STATUS_OK;
+    status_restore(&stuck_why);
+    return stuck_why.code;
 }
 
 bool dev_cuda_opened(void)
@@ -236,6 +249,7 @@ static enum status cuda_alloc(struct dev *dev, size_t bytes, const char *what, v
 {
     enum { WORD = 16 }; /* NCCL reads an end within a word as a word: compute-sanitizer tells */
     void *memory = NULL;
+    TRY(given_up());
     cudaError_t error = cudaMalloc(&memory, bytes / WORD * WORD + WORD);
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
@@ -344,22 +358,19 @@ static enum status cuda_sync(struct dev_queue *queue, int64_t deadline_ns)
 {
     const struct timespec nap = {.tv_nsec = 50 * 1000};
     int64_t spin_ns = clock_deadline(2000);
+    TRY(given_up());
     for (;;) {
         cudaError_t error = cudaStreamQuery(dev_cuda_stream(queue));
         if (error != cudaErrorNotReady)
             return dev_cuda_status(error, "the work on this GPU");
         (void)cudaGetLastError();
-        if (clock_passed(deadline_ns)) {
-            give_up();
-            return FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", dev_cuda_index(queue->dev));
-        }
+        if (clock_passed(deadline_ns))
+            return give_up(FAIL(STATUS_TIMEOUT, "GPU %d did not finish its work in time", dev_cuda_index(queue->dev)));
         if (!clock_passed(spin_ns))
             continue;
         enum status status = queue->dev->look != NULL ? queue->dev->look(queue->dev->look_arg) : STATUS_OK;
-        if (status != STATUS_OK) {
-            give_up();
-            return status;
-        }
+        if (status != STATUS_OK)
+            return give_up(status);
         nanosleep(&nap, NULL);
     }
 }

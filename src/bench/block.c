@@ -144,15 +144,19 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
     for (int i = 0; i < loop && *failed == STATUS_OK && row->graph == NULL; i++)
         *failed = row->subject->enqueue(row->state, row->iteration + i);
     range_pop();
-    TRY(timing_end(run->timing, &us));
     dev_queue_marks(row->subject->queue(row->state), true);
+    if (group_is_over(*failed)) { /* nothing is waited for any more, neither the device nor ranks */
+        timing_leave(run->timing);
+        return *failed;
+    }
+    TRY(timing_end(run->timing, &us));
     if (told)
         TRY(row->subject->timed(row->state, *failed == STATUS_OK));
     *out = (struct timed){.us = us / loop, .real_us = (double)(clock_ns() - from) * 1e-3};
     row->iteration += loop;
     if (row->subject->whole_us != NULL && *failed == STATUS_OK)
         out->us = row->subject->whole_us(row->state, out->us);
-    return group_is_over(*failed) ? *failed : STATUS_OK;
+    return STATUS_OK;
 }
 
 /* What a layer would do with its buffers now, once nobody stores into them any more. */
@@ -323,13 +327,15 @@ static enum status take_samples(struct run *run, struct row *row, int k, bool ve
             TRY(peers_done(run));
             if (*failed == STATUS_OK)
                 *failed = row->subject->poison(row->state);
+            if (group_is_over(*failed))
+                return *failed;
         }
         TRY(sample(run, row, timing, row->loop, &timed, failed));
         times_of(a)[i] = timed.us;
         switches_of(a, k)[i] = timed.switches;
         *real_us = i == 0 ? timed.real_us : fmin(*real_us, timed.real_us);
     }
-    return group_is_over(*failed) ? *failed : STATUS_OK;
+    return STATUS_OK;
 }
 
 /* The share of time that went to others, if that can have moved the median: a rank that lost its CPU for long while it aligned, or

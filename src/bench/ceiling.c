@@ -106,6 +106,10 @@ static enum status copies_time(struct ceiling *ceiling, enum traffic_store store
     TRY(timing_begin(ceiling->timing, how, traffic_behind(ceiling->traffic) ? traffic_queue(ceiling->traffic) : queue));
     for (int i = 0; i < loops && status == STATUS_OK; i++)
         status = traffic_put(ceiling->traffic, ceiling->iteration++, store);
+    if (group_is_over(status)) {
+        timing_leave(ceiling->timing);
+        return status;
+    }
     TRY(timing_end(ceiling->timing, &us));
     *out_us = us / loops;
     return status;

@@ -112,6 +112,11 @@ static enum status gpu_end(struct timing *t, double *out_us)
     return dev_event_us(t->begins, t->ends, out_us);
 }
 
+static void gpu_leave(struct timing *t)
+{
+    gate_open(t->gate);
+}
+
 #else
 
 static bool on_gpu(const struct timing *t)
@@ -142,6 +147,11 @@ static enum status gpu_end(struct timing *t, double *out_us)
     (void)t;
     *out_us = 0;
     return STATUS_OK;
+}
+
+static void gpu_leave(struct timing *t)
+{
+    (void)t;
 }
 
 #endif
@@ -182,6 +192,12 @@ enum status timing_end(struct timing *t, double *out_us)
         return gpu_end(t, out_us);
     *out_us = (double)(clock_ns() - t->from_ns) * 1e-3;
     return STATUS_OK;
+}
+
+void timing_leave(struct timing *t)
+{
+    if (on_gpu(t))
+        gpu_leave(t);
 }
 
 int timing_ungated(const struct timing *t)

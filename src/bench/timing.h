@@ -28,8 +28,9 @@ enum status timing_open(struct bench_env *env, struct timing **out); /* collecti
 void timing_close(struct timing *timing);                            /* accepts NULL */
 /* Collective. On the CPU `how` makes no difference. */
 enum status timing_begin(struct timing *timing, enum timing_how how, struct dev_queue *queue);
-/* Always after begin, also when the work failed. *out_us: of this rank. */
+/* Always after begin, also when the work failed, unless the job is over (group_is_over). *out_us: of this rank. */
 enum status timing_end(struct timing *timing, double *out_us);
+void timing_leave(struct timing *timing); /* instead, when the job is over: waits for nothing */
 int timing_ungated(
     const struct timing *timing); /* samples so far whose gate opened by itself: launches are in their time */
 

@@ -136,6 +136,52 @@ static int told_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+static int asked; /* after an iteration that ended the job */
+
+static enum status count_asked(void *state, bool ran)
+{
+    (void)state;
+    asked += !ran;
+    return STATUS_OK;
+}
+
+static enum status end_the_job(void *state, int iteration)
+{
+    return iteration < 1 ? subject_collective.enqueue(state, iteration)
+                         : FAIL(STATUS_MACHINE, "the device fell off the bus");
+}
+
+/* An iteration that ends the job ends the row at once: a subject that was told of it would wait for the other ranks. */
+static int over_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct boot *boot = NULL;
+    struct bench_subject ending = subject_collective;
+    const struct bench_subject *subjects[] = {&ending, NULL};
+    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
+    struct bench_options options = bench_test_options();
+    struct sample sample;
+    (void)arg;
+    ending.timed = count_asked;
+    ending.enqueue = end_the_job;
+    options.warmup = 3;
+    RANK_TRY(odd_open(launch, &env, &boot));
+    snprintf(c.op, sizeof c.op, "alltoall");
+    c.bytes = 4096;
+    c.timing = BENCH_STREAM;
+    RANK_CHECK(measure_run(&env, subjects, &c, 1, &options, &sample) == STATUS_MACHINE);
+    RANK_CHECK(strcmp(status_last()->what, "the device fell off the bus") == 0 && asked == 0);
+    comm_close(env.world);
+    boot_close(boot);
+    return 0;
+}
+
+static void an_iteration_that_ends_the_job_ends_the_row(void **state)
+{
+    (void)state;
+    ranks_pass(2, over_on, no_arg);
+}
+
 static bool has_phases(void *state)
 {
     json_t *conditions = json_object();
@@ -221,6 +267,7 @@ int main(void)
         cmocka_unit_test(rows_are_timed),
         cmocka_unit_test(phases_are_the_last_ranks),
         cmocka_unit_test(subjects_are_told),
+        cmocka_unit_test(an_iteration_that_ends_the_job_ends_the_row),
         cmocka_unit_test(phases_of_an_exchange_are_of_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
