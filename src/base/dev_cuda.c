@@ -58,13 +58,12 @@ void dev_cuda_late_forget(struct dev_cuda_late *late)
         *at = late->next;
 }
 
-/* -1: no kernel gave up. */
-static int late_rank(void)
+enum status dev_cuda_late_status(void)
 {
     for (const struct dev_cuda_late *late = lates; late != NULL; late = late->next)
         if (*late->rank >= 0)
-            return *late->rank;
-    return -1;
+            return FAIL(STATUS_TIMEOUT, "rank %d of the group did not come to an exchange in time", *late->rank);
+    return STATUS_OK;
 }
 
 enum status dev_cuda_status(cudaError_t error, const char *what)
@@ -72,8 +71,7 @@ enum status dev_cuda_status(cudaError_t error, const char *what)
     int device = -1;
     if (error == cudaSuccess)
         return STATUS_OK;
-    if (late_rank() >= 0)
-        return FAIL(STATUS_TIMEOUT, "rank %d of the group did not come to an exchange in time", late_rank());
+    TRY(dev_cuda_late_status());
     if (cudaGetDevice(&device) != cudaSuccess)
         device = -1;
     (void)cudaGetLastError(); /* an error that is not sticky is told once */

@@ -63,7 +63,7 @@ struct nccl {
     char in_use[64];
 };
 
-/* STATUS_MACHINE with NCCL's words. comm: NULL while there is none. */
+/* STATUS_MACHINE with NCCL's words, or what dev_cuda_late_status says. comm: NULL while there is none. */
 enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_t code, const char *what);
 
 /* A call of NCCL that waits for other ranks, on a thread of its own: a dead peer or the deadline ends the wait. It holds all that the

@@ -14,6 +14,7 @@ enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_
 {
     if (code == ncclSuccess)
         return STATUS_OK;
+    TRY(dev_cuda_late_status());
     const char *last = comm != NULL ? api->ncclGetLastError(comm) : "";
     return FAIL(STATUS_MACHINE, "NCCL: %s: %s%s%.200s", what, api->ncclGetErrorString(code), last[0] ? ": " : "", last);
 }

@@ -285,10 +285,11 @@ static enum status execute(const struct cudnn_plan *plan, struct cudnn_graph *pa
         error = api->cudnnSetStream(handle, dev_cuda_stream(queue));
     if (error == CUDNN_STATUS_SUCCESS)
         error = api->cudnnBackendExecute(handle, plan->plan, node);
-    if (error != CUDNN_STATUS_SUCCESS)
-        return FAIL(STATUS_MACHINE, "cuDNN's attention failed on GPU %d: %s", plan->key.device,
-                    api->cudnnGetErrorString(error));
-    return STATUS_OK;
+    if (error == CUDNN_STATUS_SUCCESS)
+        return STATUS_OK;
+    TRY(dev_cuda_late_status());
+    return FAIL(STATUS_MACHINE, "cuDNN's attention failed on GPU %d: %s", plan->key.device,
+                api->cudnnGetErrorString(error));
 }
 
 enum status cudnn_plan_run(const struct cudnn_plan *plan, void *const memory[CUDNN_TENSORS], void *workspace,

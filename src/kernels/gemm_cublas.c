@@ -77,7 +77,10 @@ static struct {
 
 static enum status said(int code, const char *what)
 {
-    return code == DONE ? STATUS_OK : FAIL(STATUS_MACHINE, "cuBLAS failed at %s: status %d", what, code);
+    if (code == DONE)
+        return STATUS_OK;
+    TRY(dev_cuda_late_status());
+    return FAIL(STATUS_MACHINE, "cuBLAS failed at %s: status %d", what, code);
 }
 
 static enum status find(void *library, const char *name, void *at)

@@ -197,8 +197,10 @@ static void a_late_rank_is_the_reason(void **state)
     dev_cuda_late_forget(&never);
     CHECK_FAILS(STATUS_MACHINE, "a try failed on GPU", dev_cuda_status(cudaErrorLaunchFailure, "a try"));
     CHECK_OK(dev_cuda_status(cudaSuccess, "a try"));
+    CHECK_OK(dev_cuda_late_status());
     three = 3;
     CHECK_OK(dev_cuda_status(cudaSuccess, "a try"));
+    CHECK_FAILS(STATUS_TIMEOUT, "rank 3 of the group", dev_cuda_late_status());
     CHECK_FAILS(STATUS_TIMEOUT, "rank 3 of the group", dev_cuda_status(cudaErrorLaunchFailure, "a try"));
     dev_cuda_late_forget(&second);
     CHECK_FAILS(STATUS_MACHINE, "a try failed on GPU", dev_cuda_status(cudaErrorLaunchFailure, "a try"));

@@ -3,6 +3,7 @@
  * that its calls are for: neither is there. */
 #include "comm/ranks.h"
 
+#include "base/dev_cuda.h"
 #include "base/dev_ops.h"
 #include "comm/transport_nccl.h"
 
@@ -131,6 +132,12 @@ static int rank_sums(const struct launch *launch, void *arg)
     called.code = ncclSystemError;
     RANK_CHECK(sums->all(&nccl, own, &a, 5, DTYPE_FP32, &stream.queue) == STATUS_MACHINE);
     RANK_CHECK(strcmp(status_last()->what, "NCCL: an all-reduce: an error: of its own") == 0);
+    volatile int32_t two = 2;
+    struct dev_cuda_late late = {.rank = &two};
+    dev_cuda_late_watch(&late); /* a kernel gave up: NCCL's failure comes of that */
+    RANK_CHECK(sums->all(&nccl, own, &a, 5, DTYPE_FP32, &stream.queue) == STATUS_TIMEOUT);
+    RANK_CHECK(strstr(status_last()->what, "rank 2 of the group") != NULL);
+    dev_cuda_late_forget(&late);
     sums->close(&nccl, own);
     RANK_CHECK(called.destroyed == OWN && called.aborted == 0);
     sums->close(&nccl, NULL);
