@@ -85,6 +85,14 @@ static void link_destroy(void *state)
     free(s);
 }
 
+/* All ranks are here. A barrier may be only put on its queue: the device reaches it later. */
+static enum status together(const struct subject *s)
+{
+    struct dev_queue *queue = traffic_queue(s->traffic);
+    TRY(comm_barrier(s->env->world, queue));
+    return dev_sync(queue, clock_deadline(SUBJECT_SYNC_US));
+}
+
 /* Microseconds of the fastest of a few copies in a row, of the slowest rank. The first one finds in the caches what another kind of store
  * left there, and does not count. */
 static enum status store_best(struct subject *s, enum traffic_store store, int loops, double *out_us)
@@ -92,10 +100,10 @@ static enum status store_best(struct subject *s, enum traffic_store store, int l
     double us[TRIALS];
     for (int i = 0; i < TRIALS; i++) {
         if (s->used) {
-            TRY(comm_barrier(s->env->world, NULL));
+            TRY(together(s));
             traffic_use(s->traffic);
         }
-        TRY(comm_barrier(s->env->world, NULL));
+        TRY(together(s));
         int64_t from = clock_ns();
         for (int l = 0; l < loops; l++)
             TRY(traffic_run(s->traffic, i * loops + l, store));
