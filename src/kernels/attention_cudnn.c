@@ -55,9 +55,24 @@ static struct verdict from_status(void)
     return verdict;
 }
 
+/* Of this thread's GPU. */
+static enum status capability(int *out_major)
+{
+    int device = 0;
+    TRY(dev_cuda_status(cudaGetDevice(&device), "asking which GPU this is"));
+    return dev_cuda_status(cudaDeviceGetAttribute(out_major, cudaDevAttrComputeCapabilityMajor, device),
+                           "asking what it is");
+}
+
 static struct verdict check_plan(struct cudnn_key *key)
 {
     const struct cudnn_plan *plan;
+    int major = 0;
+    if (capability(&major) != STATUS_OK)
+        return from_status();
+    struct verdict verdict = cudnn_key_on(key, major);
+    if (!verdict_ok(&verdict))
+        return verdict;
     if (plan_of(key, false, &plan) != STATUS_OK)
         return from_status();
     if (plan->why[0])
@@ -136,7 +151,12 @@ static enum status begin(const struct attention_shape *shape, const struct atten
 {
     *call = (struct call){.shape = shape, .args = args, .queue = queue};
     TRY(attention_args_check(shape, args, backward, 1));
+    int major = 0;
     struct verdict verdict = cudnn_key_of(shape, backward, ordered, &call->key);
+    if (verdict_ok(&verdict)) {
+        TRY(capability(&major));
+        verdict = cudnn_key_on(&call->key, major);
+    }
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "attention: %s", verdict.why);
     TRY(aligned(args->q, "q"));

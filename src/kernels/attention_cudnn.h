@@ -169,6 +169,8 @@ struct cudnn_room cudnn_room_of(const struct cudnn_key *key, int64_t own_bytes);
 
 /* Which key a shape has, or why cuDNN is not asked. Pure: no library, no device. */
 struct verdict cudnn_key_of(const struct attention_shape *shape, bool backward, bool ordered, struct cudnn_key *out);
+/* Is that key for GPUs of compute capability `major`.x? Pure, as above. */
+struct verdict cudnn_key_on(const struct cudnn_key *key, int major);
 
 #ifdef __cplusplus
 }

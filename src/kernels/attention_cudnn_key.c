@@ -120,6 +120,16 @@ struct verdict cudnn_key_of(const struct attention_shape *shape, bool backward, 
     return VERDICT_YES;
 }
 
+/* There cuDNN's backward takes no statistics that are packed as the documents are: from 9.18.1 on NVIDIA's own front end (sdpa backward of
+ * cudnn-frontend) refuses them, before that all packed tensors. Engines may take the graph all the same. */
+struct verdict cudnn_key_on(const struct cudnn_key *key, int major)
+{
+    if (key->packed && key->backward && (major == 8 || major == 12))
+        return verdict_no(RULE_KERNEL_CANNOT,
+                          "cudnn has no backward pass over packed documents on compute capability %d.x", major);
+    return VERDICT_YES;
+}
+
 static size_t take(struct cudnn_room *room, int64_t elems, size_t size)
 {
     size_t at = room->bytes;

@@ -111,6 +111,28 @@ static void test_keys(void **state)
     assert_memory_equal(&a, &b, sizeof a);
 }
 
+/* The backward pass over documents is not for GPUs of every kind. */
+static void test_gpus(void **state)
+{
+    (void)state;
+    static const int64_t cu[] = {0, 1000, 8192};
+    static const int majors[] = {8, 9, 10, 12};
+    struct attention_shape shape = llama(), packed = llama();
+    packed.docs = 2;
+    packed.cu_q = packed.cu_k = cu;
+    for (int i = 0; i < CHECK_COUNT(majors); i++)
+        for (int backward = 0; backward < 2; backward++)
+            for (int ordered = 0; ordered < 2; ordered++) {
+                struct cudnn_key whole = key_of(&shape, backward, ordered),
+                                 documents = key_of(&packed, backward, ordered);
+                assert_int_equal(cudnn_key_on(&whole, majors[i]).rule, RULE_OK);
+                bool no = backward && (majors[i] == 8 || majors[i] == 12);
+                struct verdict verdict = cudnn_key_on(&documents, majors[i]);
+                assert_int_equal(verdict.rule, no ? RULE_KERNEL_CANNOT : RULE_OK);
+                assert_true(!no || strstr(verdict.why, "packed documents on compute capability") != NULL);
+            }
+}
+
 /* Other documents, the same plan: counts and lengths are rounded up. */
 static void test_documents_share_plans(void **state)
 {
@@ -265,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_gpus),
         cmocka_unit_test(test_documents_share_plans),
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_absent),
