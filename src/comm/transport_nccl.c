@@ -37,12 +37,18 @@ static enum status share_id(struct nccl *nccl, char id[TRANSPORT_ID_BYTES])
     return STATUS_OK;
 }
 
-/* NCCL refuses two ranks on a GPU of one host: each is then a host of its own, which it reaches by sockets. */
+/* NCCL refuses two ranks on a GPU of one host: each is then a host of its own, which it reaches by sockets, unless the user names another
+ * network. Once a process: a further job of these ranks (comm_open_beside) comes while threads of NCCL read the environment. */
 static void be_apart(const struct nccl *nccl)
 {
+    static bool done;
     char name[CUDA_CARD_BUS];
+    if (done)
+        return;
+    done = true;
     text_print(name, sizeof name, "sptune-rank-%d", nccl->rank);
     setenv("NCCL_HOSTID", name, 1);
+    setenv("NCCL_NET", "Socket", 0);
 }
 
 static enum status connect(struct nccl *nccl)
