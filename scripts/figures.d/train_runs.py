@@ -41,7 +41,8 @@ FOUR_MORE = (
     ("packed, ulysses, two micro-steps", "--sp 4 --separator \\n --accumulate 2"),
     ("packed, ulysses+ring, two micro-steps", "--sp 4 --method ulysses+ring --separator \\n --accumulate 2"),
 )
-NO_RING_ON_GPUS = [(name, plan + " --dtype fp32") for name, plan in PLANS[:6] if name != "ring"]  # no kernel of theirs in fp32 takes parts of the keys
+FP32 = [(name, plan + " --dtype fp32") for name, plan in PLANS[:6]]
+NOT_ON_GPUS = ("--sp 2 --method ring --dtype fp32",)  # no kernel of theirs in fp32 takes parts of the keys
 
 
 def command(options, ranks, rest):
@@ -89,18 +90,22 @@ class Verified:
     def path(self, options):
         return os.path.join(options.out, self.names[0] + ".jsonl")
 
+    def plans_on(self, device):
+        return [(what, plan) for what, plan in self.plans if device == "cpu" or plan not in NOT_ON_GPUS]
+
     def measure(self, options, folder):
         with whole(self.path(options)) as put:
-            for _, plan in self.plans:
+            for _, plan in self.plans_on(options.device):
                 words = command(options, self.ranks, f"--verify --json {plan}")
                 put(*documents(words, [printed(words, folder, (0, 1))]))
 
     def show(self, options):
         told, name = read_rows(self.path(options)), os.path.basename(self.path(options))
-        if len(told) != len(self.plans):
-            raise Unmeasured(f"{name} has {len(told)} rows of {len(self.plans)} plans")
+        plans = self.plans_on("cpu" if told and " --device cpu " in told[0]["command"] else "cuda")
+        if len(told) != len(plans):
+            raise Unmeasured(f"{name} has {len(told)} rows of {len(plans)} plans")
         head(f"train --verify, {self.ranks} ranks", "loss off by", "allowed", "gradients off by", "allowed", "")
-        for (what, plan), row in zip(self.plans, told):
+        for (what, plan), row in zip(plans, told):
             if shlex.split(row["command"].partition(" --json ")[2]) != plan.split():
                 raise Unmeasured(f"{name} has '{row['command']}' in the place of {what}, {plan}")
             v = row["verify"]
@@ -110,7 +115,7 @@ class Verified:
 
 
 class Resumed:
-    """STEPS of them whole, twice, and those after SAVED once more, from the checkpoint: the same losses and gradient norms?"""
+    """STEPS of them whole, twice, and those after SAVED once more, from the second's checkpoint: the same losses and gradient norms?"""
 
     STEPS, SAVED = 12, 8
     names = ["resumed"]
@@ -139,9 +144,9 @@ class Resumed:
         told = read_rows(self.path(options))
         if not told or len(told) % 3:
             raise Unmeasured(f"{os.path.basename(self.path(options))} has {len(told)} runs, not three of each kernel")
-        head("the same loss and gradient norm, to the last digit", "steps", "of two whole runs", "loss apart", f"resumed from step {self.SAVED}", "loss apart")
+        head("the same loss and gradient norm, to the last digit", "steps", "of two whole runs", "loss apart", f"resumed from step {self.SAVED} of the second", "loss apart")
         for first, second, resumed in zip(told[::3], told[1::3], told[2::3]):
-            again = [self.same(first, run) for run in (second, resumed)]
+            again = [self.same(first, second), self.same(second, resumed)]
             print(f"| {first['attention']} | {len(first['steps'])} | " + " | ".join(f"{n} of {of} | {apart:.1e}" for n, of, apart in again) + " |")
 
     @staticmethod
@@ -156,7 +161,7 @@ class Resumed:
 
 RUNS = {
     "verify": Verified("verify-plans", PLANS),
-    "verify-fp32": Verified("verify-fp32", NO_RING_ON_GPUS),
+    "verify-fp32": Verified("verify-fp32", FP32),
     "verify-4": Verified("verify-4", FOUR, ranks=4),
     "verify-4-more": Verified("verify-4-more", FOUR_MORE, ranks=4),
     "resume": Resumed(),

@@ -118,6 +118,22 @@ class GpuFigures(unittest.TestCase):
         self.put("verify-plans", rows[1:])
         self.refused("verify-plans.jsonl has 11 rows of 12 plans", "verify")
 
+    def test_verify_in_fp32(self):
+        """A ring among them on CPUs, whose kernels take parts of the keys in fp32; none on GPUs."""
+        sptune = self.program("sptune", '{"verify": {"loss_error": 0, "loss_error_allowed": 1, "grad_error": 0, "grad_error_allowed": 1}}\n')
+        for device, rings in (("cpu", 1), ("cuda", 0)):
+            done = self.figures("--device", device, "--parts", "verify-fp32", "--out", self.folder, sptune=sptune)
+            self.assertIn("a row without 'command'", done.stderr)
+            with open(os.path.join(self.folder, "verify-fp32.jsonl"), encoding="utf-8") as file:
+                rows = [json.loads(line) for line in file]
+            self.assertEqual(len(rows), 5 + rings)
+            plans = ["--sp 2", *["--sp 2 --method ring"] * rings, "--sp 2 --method split_gather", "--tp 2", "--sp 1 --dp-shard 2 --zero 3", "--sp 1 --dp-replicate 2"]
+            for row, plan in zip(rows, plans):
+                row["command"] = f"sptune train --device {device} --verify --json {plan} --dtype fp32"
+            self.put("verify-fp32", rows)
+            shown = self.figures("show", "--parts", "verify-fp32", "--out", self.folder)
+            self.assertEqual((shown.returncode, shown.stdout.count("| met |"), shown.stdout.count("| ring |")), (0, 5 + rings, rings), shown.stderr)
+
     def test_verify_that_did_not_end_well(self):
         """A document of one that a signal ended, and half of one, are kept by no name."""
         document = json.dumps({"command": "sptune train --json --sp 2"}) + "\n"
@@ -146,6 +162,9 @@ class GpuFigures(unittest.TestCase):
         runs[2]["steps"][1]["loss"] *= 1.001
         self.put("resumed", runs)
         self.assertIn("| cpu | 12 | 12 of 12 | 0.0e+00 | 3 of 4 | 1.0e-03 |", self.figures("show", "--parts", "resume", "--out", self.folder).stdout)
+        runs[1]["steps"][9]["loss"] *= 1.001  # the run that was resumed: not the first, which it then differs from
+        self.put("resumed", runs)
+        self.assertIn("| cpu | 12 | 11 of 12 | 1.0e-03 | 4 of 4 | 0.0e+00 |", self.figures("show", "--parts", "resume", "--out", self.folder).stdout)
         self.put("resumed", runs[:2])
         self.refused("resumed.jsonl has 2 runs, not three of each kernel", "resume")
         runs[1]["steps"] = []
