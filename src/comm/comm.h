@@ -42,7 +42,7 @@ const char *comm_transport(const struct comm *comm); /* what really carries data
 
 /* Of an operation once its queue has done what was put there before; default 30 s. */
 void comm_set_deadline(struct comm *comm, int64_t after_us);
-int64_t comm_deadline_us(const struct comm *comm);              /* what it is */
+int64_t comm_deadline_us(const struct comm *comm); /* what it is */
 
 /* send and recv: size * bytes each, block r to and from rank r, own block copied. */
 enum status comm_alltoall(struct comm *comm, const void *send, void *recv, size_t bytes, struct dev_queue *queue);
