@@ -65,7 +65,7 @@ class Emitted:
         told = read_rows(self.path(options))
         if [row["sp"] for row in told] != list(self.sizes):
             raise Unmeasured(f"{os.path.basename(self.path(options))} has no row for each of sp {self.sizes}")
-        head(f"what tune emits, {self.ranks} ranks", "predicted ms", "95 %", "measured ms", "measured / predicted", "peak")
+        head(f"what tune emits, {self.ranks} rank{'s' if self.ranks > 1 else ''}", "predicted ms", "95 %", "measured ms", "measured / predicted", "peak")
         speed = []
         for row in told:
             predicted, times = row["tune"]["predicted"], [step["s"] for step in row["steps"] if step["step"] >= FIRST]
