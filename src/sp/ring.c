@@ -65,7 +65,8 @@ static enum status step_shape(struct ring *ring, struct step *step)
     shape->cu_q = step->block.cu_q;
     shape->cu_k = step->block.cu_k;
     step->some = attention_pairs(shape) > 0;
-    assert(index > 0 || step->some || ring->local == 0); /* a token sees itself: the first step sets all of ring->sum */
+    assert(step->index > 0 || step->some ||
+           ring->local == 0); /* a token sees itself: the first step sets all of ring->sum */
     struct verdict verdict = attention->supports(shape);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", attention->name, verdict.why);
