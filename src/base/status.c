@@ -123,6 +123,15 @@ enum status status_rank(enum status code, int rank)
     return code;
 }
 
+enum status status_agreed(enum status code)
+{
+    if (code == STATUS_OK)
+        return code;
+    own(code);
+    last.agreed = 1;
+    return code;
+}
+
 const struct status_message *status_last(void)
 {
     return &last;

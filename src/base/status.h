@@ -51,6 +51,7 @@ struct status_message {
     char hint[384];
     char source[64]; /* file:line of the FAIL */
     int rank;        /* rank that failed, -1 when ranks do not apply */
+    int agreed;      /* not 0: all ranks of the job have this failure, or found the same */
 };
 
 #if defined(__GNUC__)
@@ -65,6 +66,8 @@ enum status status_where(enum status code, const char *fmt, ...) STATUS_PRINTF(2
 enum status status_hint(enum status code, const char *fmt, ...) STATUS_PRINTF(2, 3);
 /* Name the rank that failed (a peer, or this one). */
 enum status status_rank(enum status code, int rank);
+/* All ranks of the job have this failure: nobody has to be told. */
+enum status status_agreed(enum status code);
 
 const struct status_message *status_last(void);
 /* Replace this thread's message, for instance by one that came from another rank. */

@@ -111,7 +111,9 @@ static enum status prove_one(struct ranks *ranks, const struct recommendation *r
     if (status == STATUS_OK)
         status = run_train(options, ranks->env.world, ranks->env.dev, &sink, &result);
     free(options);
-    if (status == STATUS_USAGE || status == STATUS_UNSUPPORTED || status == STATUS_NOMEM || status == STATUS_CHECK) {
+    bool cannot =
+        status == STATUS_USAGE || status == STATUS_UNSUPPORTED || status == STATUS_NOMEM || status == STATUS_CHECK;
+    if (cannot && status_last()->agreed) {
         /* all ranks have said the same, and wait for the next order: the answer stands without its proof */
         text_print(proof->why, sizeof proof->why, "%s", status_last()->what);
         status_clear();

@@ -209,8 +209,6 @@ static enum status root(struct ranks *ranks, void *arg)
     return status;
 }
 
-enum { EXIT_MACHINE = 4 };
-
 enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
 {
     struct run_options options;
@@ -221,11 +219,9 @@ enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
     memcpy(&options, data, sizeof options);
     TRY(spin_rate_ranks(env->world, env->dev, &rate));
     enum status status = run_train(&options, env->world, env->dev, NULL, &result);
-    /* Input, data and numbers that are wrong, and an interrupt, all ranks know of, each in the same place. Rank 0 says it, and ends the job;
-     * one that ended it here would take the words from rank 0, which is perhaps not so far yet. */
-    bool known = status == STATUS_NOMEM || status == STATUS_INTERRUPTED || status == STATUS_TERMINATED ||
-                 status_exit_code(status) < EXIT_MACHINE;
-    return known ? STATUS_OK : status;
+    /* What all ranks know of, rank 0 says, and ends the job; one that ended it here would take the words from rank 0, which is perhaps not so
+     * far yet. Any other failure has ended it (comm_give_up). */
+    return status != STATUS_OK && status_last()->agreed ? STATUS_OK : status;
 }
 
 static enum status run(struct cli *cli)

@@ -458,7 +458,7 @@ enum status boot_agree(struct boot *boot, enum status mine, int64_t deadline_ns)
         if (all[worst].rank < 0 && !all_alike(all, boot->size))
             all[worst].rank = worst;
         status_restore(&all[worst]);
-        status = status_last()->code;
+        status = status_agreed(status_last()->code);
     }
     free(all);
     return status;
@@ -479,12 +479,22 @@ enum status boot_poll(struct boot *boot)
     return status;
 }
 
-void boot_abort(struct boot *boot, const struct status_message *message)
+static void leave(struct boot *boot, const struct status_message *message, bool verdict)
 {
     struct status_message copy = *message;
     if (copy.code == STATUS_OK)
         copy.code = STATUS_PEER;
-    star_end(boot, &copy, boot->rank, false);
+    star_end(boot, &copy, boot->rank, verdict);
     star_flush(boot, clock_deadline(LEAVE_US));
     status_restore(&copy);
+}
+
+void boot_abort(struct boot *boot, const struct status_message *message)
+{
+    leave(boot, message, false);
+}
+
+void boot_end(struct boot *boot, const struct status_message *message)
+{
+    leave(boot, message, true);
 }

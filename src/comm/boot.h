@@ -43,6 +43,8 @@ enum status boot_agree(struct boot *boot, enum status mine, int64_t deadline_ns)
 enum status boot_poll(struct boot *boot);
 /* Not collective. Tell everybody that this rank gives up; their waits end with this rank's message. */
 void boot_abort(struct boot *boot, const struct status_message *message);
+/* The same, and the others get the message as it is, with its code. */
+void boot_end(struct boot *boot, const struct status_message *message);
 /* Not collective. While this rank waits in the bootstrap, progress(arg) is called every few milliseconds: a transport finishes
  * what others still need of it. At most BOOT_IDLE_MAX at a time; removed by its arg. */
 enum { BOOT_IDLE_MAX = 8 };

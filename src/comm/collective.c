@@ -366,7 +366,7 @@ enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
     const int size = comm->size;
     double worst = (double)((int)mine * size + size - 1 - comm->rank);
     if (size == 1)
-        return mine;
+        return group_known(comm, mine);
     enum status status = comm_max(comm, &worst, 1);
     enum status theirs = (enum status)((int)worst / size);
     int first = size - 1 - (int)worst % size;
@@ -377,14 +377,31 @@ enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
         status = share_words(comm, comm->rank == first, &words);
     if (mine != STATUS_OK) {
         status_restore(&kept);
-        return mine;
+        return status == STATUS_OK ? group_known(comm, mine) : mine;
     }
     TRY(status);
     if (theirs == STATUS_OK)
         return STATUS_OK;
     status_restore(&words); /* made safe: bytes of another process */
     words = *status_last();
-    return say_theirs(theirs, &words, comm->ranks[first], doing);
+    return group_known(comm, say_theirs(theirs, &words, comm->ranks[first], doing));
+}
+
+/* A rank that ended or is late is named by what is known of it here; anything else is this rank's own. */
+enum status comm_give_up(struct comm *comm, enum status mine)
+{
+    int rank = comm->ranks[comm->rank];
+    bool own = mine != STATUS_PEER && mine != STATUS_TIMEOUT;
+    if (mine == STATUS_OK)
+        return mine;
+    if (status_last()->code != mine)
+        mine = FAIL(mine, "%s", status_text(mine));
+    if (status_last()->agreed || comm->size == 1)
+        return group_known(comm, mine);
+    if (own && status_last()->rank < 0)
+        mine = status_rank(WHERE(mine, "rank %d", rank), rank);
+    (own ? boot_end : boot_abort)(comm->job->boot, status_last());
+    return mine;
 }
 
 enum status comm_alloc(struct comm *comm, size_t bytes, const char *what, const char *doing, void **out)

@@ -236,8 +236,9 @@ static enum status gather_members(const struct comm *parent, const struct member
     comm->size = 0;
     for (int r = 0; r < parent->size; r++) {
         if (!all[r].fine)
-            return status_rank(FAIL(STATUS_NOMEM, "rank %d has no memory for a group", parent->ranks[r]),
-                               parent->ranks[r]);
+            return group_known(parent,
+                               status_rank(FAIL(STATUS_NOMEM, "rank %d has no memory for a group", parent->ranks[r]),
+                                           parent->ranks[r]));
         if (all[r].color != all[parent->rank].color)
             continue;
         order[comm->size++] = (struct order){.key = all[r].key, .parent_rank = r};

@@ -74,6 +74,9 @@ enum status comm_barrier(struct comm *comm, struct dev_queue *queue);
 /* Ranks of the group decide together: all go on, or none does; so do those of a job by boot_agree. A rank that failed keeps its own status and
  * message; the others get the worst status of any, with "rank R could not DOING: " and its words. Nobody waits for a rank that has given up. */
 enum status comm_agree(struct comm *comm, enum status mine, const char *doing);
+/* Not collective. Returns `mine`. A failure that not all ranks of the job have agreed on, by comm_agree of all of them, ends the job: the waits of
+ * the others, on GPUs without end, end with its words and code. To be called before what this rank has is given back. */
+enum status comm_give_up(struct comm *comm, enum status mine);
 /* mem_alloc on every rank of the group, or on none; otherwise as comm_agree. */
 enum status comm_alloc(struct comm *comm, size_t bytes, const char *what, const char *doing, void **out);
 /* max over ranks of n doubles, in place, on every rank: times of timed operations. */

@@ -63,6 +63,12 @@ static inline struct transport_xfer group_xfer(const struct comm *comm, enum gro
                                    .bytes = bytes};
 }
 
+/* A failure that all ranks of the group have: where that is the whole job, nobody has to be told. */
+static inline enum status group_known(const struct comm *comm, enum status status)
+{
+    return comm->size == boot_size(comm->job->boot) ? status_agreed(status) : status;
+}
+
 /* The first nsends of comm->sends and nrecvs of comm->recvs. */
 enum status group_batch(struct comm *comm, int nsends, int nrecvs, struct dev_queue *queue);
 /* Host memory: every rank's `bytes` (at most GROUP_SLOT_BYTES) in rank order. */

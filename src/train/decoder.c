@@ -234,6 +234,7 @@ static enum status documents_set(struct decoder *d, const struct problem *proble
     return STATUS_OK;
 }
 
+/* Rows of all groups are as long, so that all ranks come past documents_set together. */
 static enum status bind(struct decoder *d, const struct problem *problem)
 {
     if (d->bound && memcmp(&d->problem, problem, sizeof *problem) == 0)
@@ -242,10 +243,12 @@ static enum status bind(struct decoder *d, const struct problem *problem)
         return documents_set(d, problem);
     unbind(d);
     problem_set(d, problem);
-    TRY(groups_agree(d->groups, own_alloc(d), "allocate activations"));
-    for (int s = 0; s < d->sets; s++)
-        TRY(groups_agree(d->groups, exec_create(problem, &d->plan, d->groups->sp, d->dev, &d->exec[s]),
-                         "prepare a layer"));
+    TRY(groups_await(d->groups, own_alloc(d), "allocate activations"));
+    enum status status = STATUS_OK;
+    for (int s = 0; s < d->sets && status == STATUS_OK; s++)
+        status = groups_agree(d->groups, exec_create(problem, &d->plan, d->groups->sp, d->dev, &d->exec[s]),
+                              "prepare a layer");
+    TRY(groups_await(d->groups, status, "prepare a layer"));
     d->bound = true;
     return STATUS_OK;
 }

@@ -26,9 +26,9 @@ enum status groups_create(struct comm *world, const struct plan *plan, struct de
         ways = plan_ways(plan);
     struct groups groups = {.world = world, .dev = dev};
     if (shard * plan->dp_replicate != comm_size(world))
-        return HINT(FAIL(STATUS_USAGE, "sp %d x dp_shard %d x dp_replicate %d x tp %d on %d ranks", plan->sp,
-                         plan->dp_shard, plan->dp_replicate, plan->tp, comm_size(world)),
-                    "sizes whose product is the number of ranks");
+        return status_agreed(HINT(FAIL(STATUS_USAGE, "sp %d x dp_shard %d x dp_replicate %d x tp %d on %d ranks",
+                                       plan->sp, plan->dp_shard, plan->dp_replicate, plan->tp, comm_size(world)),
+                                  "sizes whose product is the number of ranks"));
     enum status status = comm_split(world, rank / sequence * plan->tp + rank % plan->tp, rank, &groups.sp);
     if (status == STATUS_OK)
         status = comm_split(world, rank / shard, rank, &groups.shard);
@@ -79,6 +79,15 @@ enum status groups_agree(const struct groups *groups, enum status mine, const ch
 {
     enum status status = comm_agree(groups->sp, mine, doing);
     return groups->cut == NULL || groups->cut == groups->sp ? status : comm_agree(groups->cut, status, doing);
+}
+
+enum status groups_await(const struct groups *groups, enum status mine, const char *doing)
+{
+    int64_t was = comm_deadline_us(groups->world);
+    comm_set_deadline(groups->world, GROUPS_PATIENCE_US);
+    enum status status = comm_agree(groups->world, mine, doing);
+    comm_set_deadline(groups->world, was);
+    return status;
 }
 
 size_t groups_sum_room(const struct comm *comm, int n)

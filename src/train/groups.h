@@ -31,8 +31,10 @@ void groups_destroy(struct groups *groups); /* of a zeroed one nothing */
 /* A group of this rank alone. Collective. */
 enum status groups_create_alone(struct comm *world, struct dev *dev, struct groups *out);
 
-/* comm_agree among the ranks that share a sequence. */
+/* comm_agree among the ranks that share a sequence. Where other groups are not told of a failure by comm_agree of all, comm_give_up has to. */
 enum status groups_agree(const struct groups *groups, enum status mine, const char *doing);
+/* comm_agree of all ranks, after work of each that grows with the model: waits for GROUPS_PATIENCE_US. */
+enum status groups_await(const struct groups *groups, enum status mine, const char *doing);
 
 /* values[n] become their sums over `comm`, in rank order: the same bits everywhere. room: of the device, groups_sum_room doubles. Done on
  * return. */

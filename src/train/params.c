@@ -236,8 +236,9 @@ static enum status params_new(const struct layout *layout, int zero_stage, bool 
     struct params *params = NULL;
     bool apart = beside && zero_stage >= 2 && comm_size(groups->shard) > 1;
     if (apart && (!dev_can_overlap(dev) || comm_size(groups->world) != boot_size(comm_boot(groups->world))))
-        return FAIL(STATUS_USAGE, "collectives of parameters beside what computes, %s",
-                    dev_can_overlap(dev) ? "of a part of the job" : "on a device that does one thing at a time");
+        return status_agreed(
+            FAIL(STATUS_USAGE, "collectives of parameters beside what computes, %s",
+                 dev_can_overlap(dev) ? "of a part of the job" : "on a device that does one thing at a time"));
     TRY(comm_alloc(groups->world, sizeof *params, "parameters", "prepare parameters", (void **)&params));
     params->layout = layout;
     params->stage = zero_stage;

@@ -47,10 +47,11 @@ static enum status check_eval(const struct trainer *trainer, const struct run_op
     if (o->eval_every == 0 || !o->trains)
         return STATUS_OK;
     if (steps + o->eval_steps > all)
-        return HINT(FAIL(STATUS_USAGE, "--eval-every: %lld steps, and rows of %lld more, are not in data of %lld steps",
-                         (long long)steps, (long long)o->eval_steps, (long long)all),
-                    "--steps %lld, more --epochs, or a larger file",
-                    (long long)(all > o->eval_steps ? all - o->eval_steps : 1));
+        return status_agreed(
+            HINT(FAIL(STATUS_USAGE, "--eval-every: %lld steps, and rows of %lld more, are not in data of %lld steps",
+                      (long long)steps, (long long)o->eval_steps, (long long)all),
+                 "--steps %lld, more --epochs, or a larger file",
+                 (long long)(all > o->eval_steps ? all - o->eval_steps : 1)));
     if (steps + o->eval_steps > epoch)
         log_warn("an epoch has %lld steps: rows of the evaluation are trained on, too", (long long)epoch);
     return STATUS_OK;
@@ -153,6 +154,7 @@ enum status run_train(const struct run_options *options, struct comm *world, str
     result.peak_bytes = (int64_t)bytes[2];
     result.data_tokens = trainer_data_tokens(trainer);
     predict(&options->trainer, comm_size(world), dev, &result);
+    status = comm_give_up(world, status);
     trainer_destroy(trainer);
     *out = result;
     return status;

@@ -101,9 +101,10 @@ static enum status weights_make(struct trainer *t)
     double last[2] = {(double)step, -(double)step};
     TRY(comm_max(t->world, last, 2));
     if (last[0] != -last[1])
-        return HINT(FAIL(STATUS_USAGE, "%s: the last checkpoint is step %.0f for one rank, %.0f for another", o->save,
-                         last[0], -last[1]),
-                    "a directory that all hosts share; -1 is none");
+        return status_agreed(
+            HINT(FAIL(STATUS_USAGE, "%s: the last checkpoint is step %.0f for one rank, %.0f for another", o->save,
+                      last[0], -last[1]),
+                 "a directory that all hosts share; -1 is none"));
     if (o->resume && step < 0)
         log_info("--resume: no checkpoint in %s, this run begins anew", o->save);
     t->first = t->done = step > 0 ? step : 0;
@@ -138,10 +139,11 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
     struct trainer *t = NULL;
     enum status status;
     if (options->separator.n > 0 && options->plan.micro_batch > 1)
-        return HINT(FAIL(STATUS_USAGE,
-                         "packed rows differ in their documents; %lld of them cannot go through attention together",
-                         (long long)options->plan.micro_batch),
-                    "--micro-batch 1 with more --accumulate");
+        return status_agreed(
+            HINT(FAIL(STATUS_USAGE,
+                      "packed rows differ in their documents; %lld of them cannot go through attention together",
+                      (long long)options->plan.micro_batch),
+                 "--micro-batch 1 with more --accumulate"));
     TRY(comm_alloc(world, sizeof *t, "a training run", "prepare training", (void **)&t));
     t->options = *options;
     t->world = world;
@@ -164,6 +166,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
     *out = t;
     return STATUS_OK;
 out:
+    status = comm_give_up(world, status);
     trainer_destroy(t);
     return status;
 }

@@ -41,9 +41,11 @@ static enum status find_layer(struct trainer *t, int *at, int *rank)
     return STATUS_OK;
 }
 
+/* What all ranks found alike. */
 static enum status advise(enum status status)
 {
-    return HINT(status, "nothing was changed: a lower --lr, or other initial weights; checkpoints are as they were");
+    return status_agreed(
+        HINT(status, "nothing was changed: a lower --lr, or other initial weights; checkpoints are as they were"));
 }
 
 enum status trainer_loss_not_finite(struct trainer *t, bool evaluation, double loss, double mine)

@@ -324,6 +324,7 @@ enum status trainer_verify(struct trainer *t, struct trainer_verdict *out)
     verdict.loss_allowed = allowance(t->options.dtype, 0);
     *out = verdict;
 out:
+    status = comm_give_up(t->world, status);
     params_destroy(exact.params);
     layout_free(&exact.layout);
     params_destroy(alone.params);
