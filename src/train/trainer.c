@@ -88,8 +88,8 @@ static enum status load_checkpoint(struct trainer *t, const char *dir, int64_t s
     return checkpoint_load(dir, true, &t->layout, t->params, t->queue);
 }
 
-/* The last checkpoint, initial weights from elsewhere, or drawn ones. */
-static enum status weights_make(struct trainer *t)
+/* The last checkpoint, initial weights from elsewhere, or drawn ones; their gathers may be under way on return. */
+static enum status weights_begin(struct trainer *t)
 {
     const struct trainer_options *o = &t->options;
     char dir[TRAINER_PATH + 64];
@@ -114,6 +114,13 @@ static enum status weights_make(struct trainer *t)
         step >= 0 ? load_checkpoint(t, dir, step) : checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
     TRY(comm_agree(t->world, status, "read weights"));
     return params_refresh(t->params, t->queue);
+}
+
+/* What comes next waits for other ranks no longer than usual: not behind gathers of a whole model. */
+static enum status weights_make(struct trainer *t)
+{
+    TRY(weights_begin(t));
+    return dev_sync(t->queue, INT64_MAX);
 }
 
 /* May ZeRO's collectives run beside? On the CPU they would take the CPUs that compute, and UCX has one thread at a time. */
