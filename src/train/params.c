@@ -260,7 +260,7 @@ enum status params_create(const struct layout *layout, int zero_stage, bool offl
     TRY(params_new(layout, zero_stage, offload, groups, beside, dev, &params));
     enum status status = connect(params);
     if (status == STATUS_OK)
-        status = comm_agree(groups->world, build(params), "allocate parameters");
+        status = groups_await(groups, build(params), "allocate parameters");
     if (status != STATUS_OK) {
         params_destroy(params);
         return status;

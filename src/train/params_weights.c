@@ -199,6 +199,6 @@ static enum status draw_all(struct params *params, uint64_t seed, struct dev_que
 
 enum status params_init(struct params *params, uint64_t seed, struct dev_queue *queue)
 {
-    TRY(comm_agree(params->groups->world, draw_all(params, seed, queue), "draw weights"));
+    TRY(groups_await(params->groups, draw_all(params, seed, queue), "draw weights"));
     return params_refresh(params, queue);
 }

@@ -112,7 +112,7 @@ static enum status weights_begin(struct trainer *t)
         return params_init(t->params, o->seed, t->queue);
     status =
         step >= 0 ? load_checkpoint(t, dir, step) : checkpoint_load(o->from, false, &t->layout, t->params, t->queue);
-    TRY(comm_agree(t->world, status, "read weights"));
+    TRY(groups_await(&t->groups, status, "read weights"));
     return params_refresh(t->params, t->queue);
 }
 

@@ -1,7 +1,8 @@
 /* train/test_scarce.c -- one rank has no memory for a training run: all ranks are told, and none keeps what it had for it. What is taken once in
- * a run. */
+ * a run. Which waits are long. */
 #include "comm/ranks.h"
 #include "comm/scarce.h"
+#include "train/groups.h"
 #include "train/trainer.h"
 
 static const char *const wants[] = {"a training run", "shares of memory", "parameters", "a decoder", "frequencies"};
@@ -96,11 +97,54 @@ static void packed_rows_share_a_layer(void **state)
     ranks_pass(2, packed, NULL);
 }
 
+/* What ranks do one by one takes as long as the model is large: who is done first is patient there, and nowhere else. */
+static const char *const patient[] = {"allocate parameters", "draw weights", "allocate activations", "prepare a layer"};
+static int asked_patiently, asked_otherwise;
+
+enum status __real_comm_agree(struct comm *comm, enum status mine, const char *doing);
+enum status __wrap_comm_agree(struct comm *comm, enum status mine, const char *doing);
+
+enum status __wrap_comm_agree(struct comm *comm, enum status mine, const char *doing)
+{
+    for (size_t i = 0; i < sizeof patient / sizeof patient[0]; i++)
+        if (comm_size(comm) == 2 && strcmp(doing, patient[i]) == 0 && comm_deadline_us(comm) == GROUPS_PATIENCE_US)
+            asked_patiently |= 1 << i;
+    asked_otherwise +=
+        comm_size(comm) == 2 && strcmp(doing, "read its rows") == 0 && comm_deadline_us(comm) != BOOT_DEADLINE_US;
+    return __real_comm_agree(comm, mine, doing);
+}
+
+static int waits(const struct launch *launch, void *arg)
+{
+    struct side side;
+    struct trainer_options o;
+    struct trainer *trainer = NULL;
+    struct trainer_report report;
+    (void)arg;
+    RANK_TRY(options_make(&o));
+    o.lr = 1e-3;
+    RANK_TRY(side_open(&side, launch, NULL));
+    RANK_TRY(trainer_create(&o, side.comm, side.dev, &trainer));
+    RANK_TRY(trainer_step(trainer, 0, &report));
+    RANK_CHECK(asked_patiently == (1 << sizeof patient / sizeof patient[0]) - 1 && asked_otherwise == 0);
+    RANK_CHECK(comm_deadline_us(side.comm) == BOOT_DEADLINE_US);
+    trainer_destroy(trainer);
+    side_close(&side);
+    return 0;
+}
+
+static void what_takes_long_is_waited_for(void **state)
+{
+    (void)state;
+    ranks_pass(2, waits, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),
         cmocka_unit_test(packed_rows_share_a_layer),
+        cmocka_unit_test(what_takes_long_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
