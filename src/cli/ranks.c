@@ -32,6 +32,8 @@ const struct ranks_mode ranks_modes[] = {
 
 static const char mode_end[] = "end";
 
+enum { DEVICE_DEADLINE_US = 120 * 1000 * 1000 }; /* a driver makes the contexts of a host's ranks one after another */
+
 struct job {
     struct cli *cli;
     const struct topo *topo;
@@ -139,13 +141,13 @@ static enum status look(void *boot)
 }
 
 /* The supervisor has looked before it forked; under a launcher, and where ranks may share, the open devices are looked at. */
-static enum status look_at_places(const struct job *job, struct ranks *ranks, int64_t deadline)
+static enum status look_at_places(const struct job *job, struct ranks *ranks)
 {
     const struct ranks_options *options = job->options;
     if (options->kind != DEV_CUDA || !(job->launched || options->oversubscribe))
         return STATUS_OK;
     TRY(ranks_check_places(ranks->boot, job->topo, ranks->env.dev, options->oversubscribe ? &ranks->shared : NULL,
-                           deadline));
+                           clock_deadline(BOOT_DEADLINE_US)));
     if (ranks->shared)
         log_warn("ranks share a GPU: what they compute holds, how long it takes means nothing");
     return STATUS_OK;
@@ -153,12 +155,12 @@ static enum status look_at_places(const struct job *job, struct ranks *ranks, in
 
 static enum status open_all(const struct job *job, const struct launch *launch, struct ranks *ranks)
 {
-    int64_t deadline = clock_deadline(BOOT_DEADLINE_US);
-    TRY(boot_open(launch, deadline, &ranks->boot));
-    TRY(boot_agree(ranks->boot, open_device(job, launch, &ranks->env.dev), deadline));
+    TRY(boot_open(launch, clock_deadline(BOOT_DEADLINE_US), &ranks->boot));
+    enum status status = open_device(job, launch, &ranks->env.dev);
+    TRY(boot_agree(ranks->boot, status, clock_deadline(DEVICE_DEADLINE_US)));
     dev_watch(ranks->env.dev, look, ranks->boot);
-    TRY(look_at_places(job, ranks, deadline));
-    TRY(try_thread(ranks->boot, deadline));
+    TRY(look_at_places(job, ranks));
+    TRY(try_thread(ranks->boot, clock_deadline(BOOT_DEADLINE_US)));
     TRY(threads_share(ranks, job->options->threads));
     TRY(comm_open(ranks->boot, ranks->env.dev, job->options->transport, job->options->carrier, &ranks->env.world));
     memcpy(ranks->env.machine, job->topo->fingerprint, sizeof ranks->env.machine);
