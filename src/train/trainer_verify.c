@@ -196,17 +196,34 @@ static enum status compare_all(struct trainer *t, const struct alone *alone, con
     return comm_agree(t->world, status, "compare gradients");
 }
 
-/* The plan's kernel, or where that does not take the type (fp32 on GPUs) the first of the device that does. */
+/* The step's rows as a plan of one rank sees them, but for their documents. */
+static void rows_alone(const struct trainer *t, enum dtype dtype, struct problem *out)
+{
+    struct data_batch rows = {.rows = (int)t->options.plan.micro_batch, .seq = data_padded(t->data, 0)};
+    trainer_problem(&t->options, &rows, 1, out);
+    out->dtype = dtype;
+}
+
+/* The plan's kernel, or where that does not take such rows (fp32 on GPUs) the first of the device that does. */
 static void attention_alone(const struct trainer *t, enum dtype dtype, struct plan *plan)
 {
-    const struct model *model = &t->options.model;
+    struct problem problem;
+    rows_alone(t, dtype, &problem);
+    const int64_t one[] = {0, problem.seq};
+    bool packed = t->options.separator.n > 0;
     struct attention_shape shape = {.batch = 1,
-                                    .seq_q = 1,
-                                    .seq_k = 1,
-                                    .heads = model->heads,
-                                    .kv_heads = model->kv_heads,
-                                    .head_dim = model->head_dim,
-                                    .dtype = dtype};
+                                    .seq_q = problem.seq,
+                                    .seq_k = problem.seq,
+                                    .heads = problem.heads,
+                                    .kv_heads = problem.kv_heads,
+                                    .head_dim = problem.head_dim,
+                                    .head_dim_v = problem.head_dim_v,
+                                    .dtype = dtype,
+                                    .causal = problem.causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
+                                    .window = problem.window,
+                                    .docs = packed ? 1 : 0,
+                                    .cu_q = packed ? one : NULL,
+                                    .cu_k = packed ? one : NULL};
     attention_shape_fill(&shape);
     struct verdict verdict = attention_find(plan->attention)->supports(&shape);
     for (int a = 0; attentions[a] != NULL && !verdict_ok(&verdict); a++) {
@@ -239,11 +256,9 @@ static void plan_alone(const struct trainer *t, enum dtype dtype, struct plan *p
 static enum status whole_fits(const struct trainer *t, enum dtype dtype, const struct plan *plan,
                               const struct groups *groups, const struct layout *layout)
 {
-    struct data_batch rows = {.rows = (int)plan->micro_batch, .seq = data_padded(t->data, 0)};
     struct problem problem;
     struct fit_need need;
-    trainer_problem(&t->options, &rows, 1, &problem);
-    problem.dtype = dtype;
+    rows_alone(t, dtype, &problem);
     TRY(fit_need(layout, plan, &problem, groups, false, false, t->dev, &need));
     return WHERE(fit_check(&need, plan, NULL, t->dev), "the run on rank 0 alone");
 }
