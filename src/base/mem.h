@@ -30,6 +30,8 @@ enum status mem_available(int64_t *out_bytes);
 /* Which memory that is about: the same number in processes that share machine and control group. Below 2^53, for a double to hold; 0
  * where it cannot be told. */
 int64_t mem_where(void);
+/* Which machine this is, as booted, in the same manner. */
+int64_t mem_machine(void);
 enum status mem_total(int64_t *out_bytes); /* min(cgroup limit, memory of the machine) */
 /* Both, for the machine whose proc/ and sys/ lie under `root` ("" is this one). */
 enum status mem_limits_at(const char *root, int64_t *out_available, int64_t *out_total);

@@ -82,19 +82,25 @@ enum status mem_available(int64_t *out_bytes)
     return mem_limits_at("", out_bytes, &total);
 }
 
-int64_t mem_where(void)
+int64_t mem_machine(void)
 {
-    struct cgroup group;
-    struct stat dir = {0};
     unsigned long long high, low;
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     bool told = file != NULL && fscanf(file, "%8llx-%4llx", &high, &low) == 2;
     if (file != NULL)
         fclose(file);
+    return told ? (int64_t)(high << 16 | low) : 0;
+}
+
+int64_t mem_where(void)
+{
+    struct cgroup group;
+    struct stat dir = {0};
+    int64_t machine = mem_machine();
     /* the group's directory, not its name: each container calls its own / */
-    if (!told || (cgroup_find("", "memory", &group) && stat(group.dir, &dir) != 0))
+    if (machine == 0 || (cgroup_find("", "memory", &group) && stat(group.dir, &dir) != 0))
         return 0;
-    return (int64_t)(((high << 16 | low) + dir.st_ino + ((uint64_t)dir.st_dev << 32)) & ((UINT64_C(1) << 53) - 1));
+    return (int64_t)(((uint64_t)machine + dir.st_ino + ((uint64_t)dir.st_dev << 32)) & ((UINT64_C(1) << 53) - 1));
 }
 
 enum status mem_total(int64_t *out_bytes)

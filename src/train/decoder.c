@@ -265,7 +265,8 @@ enum status decoder_need(const struct layout *layout, const struct plan *plan, c
     TRY(block_need(&layout->block, &parallel, d.rows, mlp_rows(&d), dev, &need.mlp, &need.kept));
     stash_need(layout->model.layers, plan->checkpointing == PLAN_CHECKPOINTING_OFFLOAD,
                d.rows * layout->model.hidden * d.elem_bytes, &need.between, &need.host);
-    need.kept = d.sets * (need.kept + work_exec_bytes(problem, plan));
+    need.kept =
+        d.sets * (need.kept + work_exec_bytes(problem, plan) + work_kernel_bytes(problem, plan, dev_threads(dev)));
     need.logits = d.tile * layout->model.vocab * (4 + (layout->block.dtype != DTYPE_FP32 ? d.elem_bytes : 0));
     need.rest = d.room.bytes - need.logits;
     *out = need;

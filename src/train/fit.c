@@ -2,6 +2,7 @@
 #include "train/fit.h"
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "train/checkpoint.h"
@@ -40,11 +41,19 @@ static struct fit_need as_one(const struct fit_need *need)
     return one;
 }
 
-/* How many ranks have this rank's memory, and what they need of it together. */
-static enum status together(struct comm *world, int64_t mine, int *ranks, int64_t *bytes)
+/* Which device's memory that is, as mem_where says it of the host's; 0: of no other rank's. */
+static int64_t where_dev(const struct dev *dev)
+{
+    uint64_t machine = (uint64_t)mem_machine(), where = machine;
+    for (const char *c = dev_place(dev); *c != '\0'; c++)
+        where = rng_hash(where, (unsigned char)*c);
+    return where == machine || machine == 0 ? 0 : (int64_t)(where & ((UINT64_C(1) << 53) - 1));
+}
+
+/* How many ranks have this memory, and what they need of it together. */
+static enum status together(struct comm *world, int64_t where, int64_t mine, int *ranks, int64_t *bytes)
 {
     int size = comm_size(world), rank = comm_rank(world);
-    int64_t where = mem_where();
     double *all = NULL; /* [size] where, [size] bytes: a maximum takes each from the rank that has it */
     TRY(comm_alloc(world, (size_t)(2 * size) * sizeof *all, "shares of memory", "ask for memory", (void **)&all));
     all[rank] = (double)where;
@@ -70,7 +79,7 @@ struct part {
 
 /* The largest of what is computed with, and the options that take something off it: of what is an eighth of it all at least. */
 static enum status refuse_activations(const struct fit_need *need, const struct plan *plan, bool cpu, const char *where,
-                                      const char *have)
+                                      const char *have, const char *more)
 {
     const struct decoder_need *d = &need->decoder;
     bool kept = plan->checkpointing == PLAN_CHECKPOINTING_NONE;
@@ -94,45 +103,46 @@ static enum status refuse_activations(const struct fit_need *need, const struct 
     return HINT(FAIL(STATUS_NOMEM, "%s need %s beside %s of all else on %s, %s are free", most->what,
                      units_format_bytes((double)most->bytes, size),
                      units_format_bytes((double)(all - most->bytes), others), where, have),
-                "%sa shorter --seq, or %s", options, cpu ? "ranks on more hosts" : "more ranks to a sequence");
+                "%sa shorter --seq, or %s", options, more);
 }
 
 static enum status refuse(const struct fit_need *need, const struct plan *plan, bool cpu, int ranks, int64_t free_bytes)
 {
     char size[UNITS_BUF], have[UNITS_BUF], where[64] = "this rank";
+    const char *apart = cpu ? "ranks on more hosts" : ranks > 1 ? "ranks on more GPUs" : NULL;
     if (ranks > 1)
-        text_print(where, sizeof where, "each of the %d ranks of this host", ranks);
+        text_print(where, sizeof where, "each of the %d ranks of this %s", ranks, cpu ? "host" : "GPU");
     units_format_bytes((double)free_bytes, have);
     if (ranks * need->params <= free_bytes)
-        return refuse_activations(need, plan, cpu, where, have);
+        return refuse_activations(need, plan, cpu, where, have, apart != NULL ? apart : "more ranks to a sequence");
     return HINT(FAIL(STATUS_NOMEM, "weights, gradients and optimizer state need %s on %s, %s are free",
                      units_format_bytes((double)need->params, size), where, have),
                 "%s%s%s, or a smaller model", plan->zero_stage < 3 ? "--zero 3, " : "",
                 !cpu && plan->offload == PLAN_OFFLOAD_NONE ? "--offload optimizer, " : "",
-                cpu ? "ranks on more hosts" : "more ranks");
+                apart != NULL ? apart : "more ranks");
 }
 
+/* bytes: of the device by the ranks that have it; host_bytes: beside them, of the host by its ranks. */
 static enum status judge(const struct fit_need *need, const struct plan *plan, struct dev *dev, int ranks,
-                         int64_t bytes)
+                         int64_t bytes, int64_t host_bytes)
 {
-    bool cpu = dev_kind_of(dev) == DEV_CPU;
     int64_t free_bytes, total_bytes;
     TRY(dev_memory(dev, &free_bytes, &total_bytes));
-    if (cpu)
-        return bytes <= free_bytes ? STATUS_OK : refuse(need, plan, true, ranks, free_bytes);
-    if (fit_bytes(need) > free_bytes)
-        return refuse(need, plan, false, 1, free_bytes);
-    return mem_enough((size_t)bytes, "what the ranks of this host offload and save");
+    if (bytes > free_bytes)
+        return refuse(need, plan, dev_kind_of(dev) == DEV_CPU, ranks, free_bytes);
+    return host_bytes > 0 ? mem_enough((size_t)host_bytes, "what the ranks of this host offload and save") : STATUS_OK;
 }
 
 enum status fit_check(const struct fit_need *given, const struct plan *plan, struct comm *world, struct dev *dev)
 {
     bool cpu = dev_kind_of(dev) == DEV_CPU;
     struct fit_need need = cpu ? as_one(given) : *given;
-    int64_t bytes = cpu ? fit_bytes(&need) : need.host + need.decoder.host + need.saving_host; /* of the host */
-    int ranks = 1;
+    int64_t bytes = fit_bytes(&need), host_bytes = need.host + need.decoder.host + need.saving_host;
+    int ranks = 1, host_ranks;
     if (world == NULL)
-        return judge(&need, plan, dev, ranks, bytes);
-    TRY(together(world, bytes, &ranks, &bytes));
-    return comm_agree(world, judge(&need, plan, dev, ranks, bytes), "take memory");
+        return judge(&need, plan, dev, ranks, bytes, host_bytes);
+    TRY(together(world, cpu ? mem_where() : where_dev(dev), bytes, &ranks, &bytes));
+    if (!cpu)
+        TRY(together(world, mem_where(), host_bytes, &host_ranks, &host_bytes));
+    return comm_agree(world, judge(&need, plan, dev, ranks, bytes, host_bytes), "take memory");
 }

@@ -20,7 +20,7 @@ struct fit_need {
 enum status fit_need(const struct layout *layout, const struct plan *plan, const struct problem *problem,
                      const struct groups *groups, bool beside, bool saves, struct dev *dev, struct fit_need *out);
 int64_t fit_bytes(const struct fit_need *need); /* of the device */
-/* STATUS_NOMEM names what does not fit and what would make it fit. Ranks that share a memory, those of a CPU host, count together; world
+/* STATUS_NOMEM names what does not fit and what would make it fit. Ranks that share a memory, a CPU host's or a GPU's, count together; world
  * NULL: this rank alone asks, and counts alone. */
 enum status fit_check(const struct fit_need *need, const struct plan *plan, struct comm *world, struct dev *dev);
 
