@@ -71,16 +71,21 @@ static const struct topo_gpu *gpu_of(const struct topo *topo, int cuda)
     return NULL;
 }
 
-/* Ranks that wait for each other need GPUs that are whole and theirs alone. */
-static enum status refuse_apart(const struct topo *topo, const int *order, int n)
+/* Ranks that wait for each other need GPUs that are whole and theirs alone, however many of them share one. */
+static struct verdict together_on(const struct topo *topo, int gpu, int ranks)
 {
-    struct verdict verdict = topo_ranks_together(topo, order, n);
-    if (verdict_ok(&verdict))
+    const int order[2] = {gpu, gpu};
+    return topo_ranks_together(topo, order, ranks > 1 ? 2 : 1);
+}
+
+static enum status refuse_apart(const struct verdict *verdict)
+{
+    if (verdict_ok(verdict))
         return STATUS_OK;
-    if (verdict.rule == RULE_TAINTED)
-        return HINT(FAIL(STATUS_BUSY, "%s", verdict.why),
+    if (verdict->rule == RULE_TAINTED)
+        return HINT(FAIL(STATUS_BUSY, "%s", verdict->why),
                     "end it, leave that GPU out with CUDA_VISIBLE_DEVICES, or use one rank");
-    return HINT(FAIL(STATUS_UNSUPPORTED, "%s", verdict.why), "--device cpu needs none");
+    return HINT(FAIL(STATUS_UNSUPPORTED, "%s", verdict->why), "--device cpu needs none");
 }
 
 /* Index into topo->gpus of what CUDA calls `cuda`; of an order that only CUDA knows there is none. */
@@ -93,19 +98,19 @@ static int index_of(const struct topo *topo, int cuda)
 static enum status check_each(const struct topo *topo, const struct ranks_options *options)
 {
     for (int rank = 0; rank < options->n && rank < options->devices; rank++) {
-        int at = index_of(topo, rank), order[2] = {at, at};
-        if (at >= 0)
-            TRY(refuse_apart(topo, order, options->n > 1 ? 2 : 1));
+        int at = index_of(topo, rank);
+        struct verdict verdict = at >= 0 ? together_on(topo, at, options->n) : VERDICT_YES;
+        TRY(refuse_apart(&verdict));
     }
     return STATUS_OK;
 }
 
 enum status ranks_check_devices(const struct topo *topo, const struct ranks_options *options)
 {
-    if (options->kind == DEV_CPU || options->oversubscribe)
+    if (options->kind == DEV_CPU)
         return STATUS_OK;
     TRY(check_each(topo, options)); /* first: a GPU in MIG mode is one device, whatever the machine has */
-    if (options->n <= options->devices)
+    if (options->n <= options->devices || options->oversubscribe)
         return STATUS_OK;
     return HINT(
         WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices),
@@ -141,12 +146,13 @@ static enum status check_distinct(const struct place *all, int n, bool *shared)
     return STATUS_OK;
 }
 
-static enum status check_own(const struct topo *topo, const struct dev *dev, int n)
+/* shares: other processes on this rank's GPU may be ranks of this job. */
+static enum status check_own(const struct topo *topo, const struct dev *dev, int n, bool shares)
 {
     for (int i = 0; i < topo->ngpus; i++) {
-        int order[2] = {i, i};
+        struct verdict verdict = together_on(topo, i, n);
         if (strcmp(topo->gpus[i].busid, dev_place(dev)) == 0)
-            return refuse_apart(topo, order, n > 1 ? 2 : 1);
+            return shares && verdict.rule == RULE_TAINTED ? STATUS_OK : refuse_apart(&verdict);
     }
     return STATUS_OK;
 }
@@ -158,7 +164,7 @@ enum status ranks_check_places(struct boot *boot, const struct topo *topo, const
     struct place mine = {.boot = ""}, *all = NULL;
     text_print(mine.boot, sizeof mine.boot, "%s", topo->nhosts > 0 ? topo->hosts[0].boot_id : "");
     text_print(mine.busid, sizeof mine.busid, "%s", dev_place(dev));
-    enum status status = shared == NULL ? check_own(topo, dev, n) : STATUS_OK;
+    enum status status = check_own(topo, dev, n, shared != NULL);
     if (status == STATUS_OK)
         status = mem_alloc((size_t)n * sizeof *all, "places of ranks", (void **)&all);
     status = boot_agree(boot, status, deadline_ns);
