@@ -1,9 +1,9 @@
 /* comm/boot.h -- the bootstrap: a TCP star around rank 0 that stays open for the whole job.
  *
  * It carries addresses, agreements and aborts, never measured data. A per-job token keeps strangers out. EOF of a peer, or an
- * abort message, ends every wait on every rank with STATUS_PEER naming the rank and what is known of it, that of boot_end with its own
- * code. Every wait has a deadline
- * and names the rank that is late. Not thread-safe. All calls are collective over the ranks of the job unless said otherwise.
+ * abort message, ends every wait on every rank with STATUS_PEER naming the rank and what is known of it, or with the code of boot_end.
+ * Every wait has a deadline and names the rank that is late. Not thread-safe. All calls are collective over the ranks of the job
+ * unless said otherwise.
  *
  *     TRY(boot_open(&launch, deadline, &boot));
  *     TRY(boot_allgather(boot, mine, n, all, deadline));   // all: size * n bytes, in rank order
