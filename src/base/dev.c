@@ -223,6 +223,12 @@ enum status dev_queue_drain(struct dev_queue *queue, enum status failed)
     return failed;
 }
 
+void dev_give_up(struct dev *dev)
+{
+    if (dev->ops->give_up != NULL)
+        dev->ops->give_up(dev);
+}
+
 void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg)
 {
     dev->look = look;

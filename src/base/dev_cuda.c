@@ -127,6 +127,12 @@ static enum status give_up(enum status why)
     return why;
 }
 
+static void cuda_give_up(struct dev *dev)
+{
+    (void)dev;
+    (void)give_up(status_last()->code);
+}
+
 static enum status given_up(void)
 {
     if (!dev_cuda_stuck())
@@ -277,6 +283,7 @@ static enum status cuda_alloc_host(struct dev *dev, size_t bytes, const char *wh
 {
     void *memory = NULL;
     (void)dev;
+    TRY(given_up());
     TRY(mem_enough(bytes, what));
     cudaError_t error = cudaHostAlloc(&memory, bytes > 0 ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped);
     if (error == cudaErrorMemoryAllocation) {
@@ -503,6 +510,7 @@ const struct dev_ops dev_cuda = {
     .has_driver = cuda_has_driver,
     .cache_bytes = cuda_cache_bytes,
     .memory = cuda_memory,
+    .give_up = cuda_give_up,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .alloc_host = cuda_alloc_host,

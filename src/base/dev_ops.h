@@ -41,6 +41,7 @@ struct dev_ops {
     const char *(*place)(const struct dev *dev); /* NULL: nowhere on PCI */
     int64_t (*cache_bytes)(const struct dev *dev);
     enum status (*memory)(struct dev *dev, int64_t *out_free_bytes, int64_t *out_total_bytes);
+    void (*give_up)(struct dev *dev); /* NULL: nothing is ever under way */
     enum status (*alloc)(struct dev *dev, size_t bytes, const char *what, void **out);
     void (*free)(struct dev *dev, void *memory);
     /* Both NULL: its memory is the host's. */

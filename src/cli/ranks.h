@@ -17,7 +17,7 @@ struct ranks {
     const struct topo *topo;
     struct bench_env env;
     struct boot *boot;
-    bool shared; /* ranks of this host share a GPU */
+    bool shared; /* ranks of the job share a GPU */
 };
 
 struct ranks_options {

@@ -115,7 +115,7 @@ enum status ranks_check_devices(const struct topo *topo, const struct ranks_opti
     return HINT(
         WHERE(FAIL(STATUS_USAGE, "%d ranks need as many GPUs, the driver shows %d", options->n, options->devices),
               "--ranks"),
-        "use --ranks %d, or --device cpu; check and train take --oversubscribe", options->devices);
+        "use --ranks %d, or --device cpu; with --oversubscribe those of check and train share one", options->devices);
 }
 
 int ranks_device_index(const struct ranks_options *options, const struct launch *launch)

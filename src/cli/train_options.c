@@ -41,7 +41,7 @@ const struct opt train_options[] = {
     {"mlp", 0, OPT_VALUE, "WORD", "plain, or tiled: as many rows at a time as the model is wide [plain]"},
     {"exchange", 0, OPT_VALUE, "NAME",
      "`bench exchange --exchange list` names them [direct where it works, else packed; on GPUs push, else nccl]"},
-    {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn, where it can]"},
+    {"attention", 0, OPT_VALUE, "NAME", "kernel [cpu; cudnn where it can, else flash2]"},
     {"dtype", 0, OPT_VALUE, "TYPE", "of weights and activations [fp32 on CPUs, bf16 on GPUs]"},
     {"steps", 0, OPT_VALUE, "N", "optimizer steps [100; of a model 20]; 0 with --sample"},
     {"epochs", 0, OPT_VALUE, "N", "times through the data at most [1000]"},
@@ -363,10 +363,26 @@ static enum status layer_bytes(const struct trainer_options *o, int ranks, int64
     return STATUS_OK;
 }
 
+/* Where nobody names one: whether cudnn can is known once there is a device. */
+static void kernel_finish(struct ranks *ranks, struct trainer_options *o)
+{
+    const struct opt_set *opts = &ranks->cli->opts;
+    struct problem problem;
+    if (opt_given(opts, "attention") || opt_given(opts, "plan") || strcmp(o->plan.attention, "cudnn") != 0)
+        return;
+    trainer_longest(o, comm_size(ranks->env.world), &problem);
+    struct verdict verdict = plan_check(&problem, &o->plan, DEV_CUDA);
+    if (verdict.rule != RULE_KERNEL_CANNOT)
+        return;
+    log_info("attention flash2: %s", verdict.why);
+    text_print(o->plan.attention, sizeof o->plan.attention, "flash2");
+}
+
 enum status train_options_finish(struct ranks *ranks, struct run_options *options)
 {
     struct trainer_options *o = &options->trainer;
     struct plan *plan = &o->plan;
+    kernel_finish(ranks, o);
     const struct exchange *exchange = exchange_find(plan->exchange);
     int64_t bytes = 0;
     if (exchange == NULL) /* a method moves data in a way of its own */

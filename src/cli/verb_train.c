@@ -217,8 +217,9 @@ enum status train_serve(struct bench_env *env, const void *data, size_t bytes)
     if (bytes != sizeof options)
         return FAIL(STATUS_PEER, "rank 0 sent options of %zu bytes; %zu were expected", bytes, sizeof options);
     memcpy(&options, data, sizeof options);
-    TRY(spin_rate_ranks(env->world, env->dev, &rate));
-    enum status status = run_train(&options, env->world, env->dev, NULL, &result);
+    enum status status = spin_rate_ranks(env->world, env->dev, &rate);
+    if (status == STATUS_OK)
+        status = run_train(&options, env->world, env->dev, NULL, &result);
     /* What all ranks know of, rank 0 says, and ends the job; one that ended it here would take the words from rank 0, which is perhaps not so
      * far yet. Any other failure has ended it (comm_give_up). */
     return status != STATUS_OK && status_last()->agreed ? STATUS_OK : status;

@@ -387,7 +387,8 @@ enum status comm_agree(struct comm *comm, enum status mine, const char *doing)
     return group_known(comm, say_theirs(theirs, &words, comm->ranks[first], doing));
 }
 
-/* A rank that ended or is late is named by what is known of it here; anything else is this rank's own. */
+/* A rank that ended or is late is named by what is known of it here; anything else is this rank's own, unless the job has been ended before:
+ * then it followed from that. */
 enum status comm_give_up(struct comm *comm, enum status mine)
 {
     int rank = comm->ranks[comm->rank];
@@ -398,8 +399,15 @@ enum status comm_give_up(struct comm *comm, enum status mine)
         mine = FAIL(mine, "%s", status_text(mine));
     if (status_last()->agreed || comm->size == 1)
         return group_known(comm, mine);
+    const struct status_message kept = *status_last();
+    if (own && boot_poll(comm->job->boot) != STATUS_OK) {
+        dev_give_up(comm_dev(comm));
+        return status_last()->code;
+    }
+    status_restore(&kept);
     if (own && status_last()->rank < 0)
         mine = status_rank(WHERE(mine, "rank %d", rank), rank);
+    dev_give_up(comm_dev(comm)); /* what is under way there may wait for ranks that will not come */
     (own ? boot_end : boot_abort)(comm->job->boot, status_last());
     return mine;
 }

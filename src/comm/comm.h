@@ -40,7 +40,7 @@ struct dev *comm_dev(const struct comm *comm);
 const char *comm_transport_name(const struct comm *comm); /* in transports[]: "ucx" */
 const char *comm_transport(const struct comm *comm); /* what really carries data: "ucx posix shm" */
 
-/* Of an operation once its queue has done what was put there before; default 30 s. */
+/* Of an operation, from the call; of messages by UCX from when the queue has done what was put there before. Default 30 s. */
 void comm_set_deadline(struct comm *comm, int64_t after_us);
 int64_t comm_deadline_us(const struct comm *comm); /* what it is */
 

@@ -90,8 +90,8 @@ struct transport {
     /* What really carries data, for the row, `name` first: "ucx posix shm", "ucx tcp"; of one rank as it likes. Borrowed. */
     const char *(*in_use)(void *state);
     const char *(*version)(void); /* of the library: "ucx 1.13.1" */
-    /* Post all, progress until all are done; ordered after earlier work of `queue`, which does not count to the deadline. STATUS_TIMEOUT
-     * names the late rank. */
+    /* Post all, progress until all are done; ordered after earlier work of `queue`, which does not count to the deadline of one that
+     * waits (NCCL only enqueues). STATUS_TIMEOUT names the late rank. */
     enum status (*batch)(void *state, const struct transport_xfer *sends, int nsends, const struct transport_xfer *recvs,
                          int nrecvs, struct dev_queue *queue, int64_t deadline_ns);
     /* Help others along without waiting: what batch does while it waits. */

@@ -1,5 +1,5 @@
-/* sp/work_bytes.c -- bytes of an exchange, FLOPs of attention, products of the linear layers. docs/models.md derives
- * each. */
+/* sp/work_bytes.c -- bytes of an exchange, FLOPs of attention, products of the linear layers, bytes of what goes over elements.
+ * docs/models.md derives each. */
 #include "sp/work.h"
 
 #include "kernels/attention.h"
@@ -171,9 +171,8 @@ double work_elementwise(const struct model *model, const struct problem *problem
     if (model_is_heads(model))
         return 0;
     for (int i = 0, n = work_gemms(model, problem, plan, gemms); i < n; i++)
-        if (strstr(gemms[i].name, "up") != NULL) /* "up", "dense_gate_up" ...: its outputs are the MLP's inner width */
-            inner +=
-                (double)gemms[i].m * (double)gemms[i].n * gemms[i].count * gemms[i].layers / (model->gated ? 2 : 1);
+        if (strstr(gemms[i].name, "down") != NULL) /* whose inputs are as wide as the MLP inside, experts' and all */
+            inner += (double)gemms[i].m * (double)gemms[i].k * gemms[i].count * gemms[i].layers;
     for (int back = 0; back < 2; back++) {
         const struct target_touch *t[] = {&e->norm[back], &e->sum[back], &e->turn[back],
                                           &e->norm[back], &e->act[back], &e->gate[back]};
@@ -305,9 +304,16 @@ int64_t work_kernel_bytes(const struct problem *problem, const struct plan *plan
                                         .dtype = problem->dtype,
                                         .causal = problem->causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
                                         .window = rings ? 0 : problem->window};
+        const int64_t one[2] = {0, shape.batch * tokens};
         attention_shape_fill(&shape);
         shape.group = piece.problem.heads / piece.problem.kv_heads;
         shape.group_first = heads.group_first;
+        if (problem->docs > 0) { /* one document as long as all rows stands for any */
+            shape.batch = 1;
+            shape.seq_q = shape.seq_k = one[1];
+            shape.docs = 1;
+            shape.cu_q = shape.cu_k = one;
+        }
         for (int back = 0; back <= backward; back++) {
             size_t bytes = attention->workspace_bytes(&shape, back != 0, threads);
             most = bytes > most ? bytes : most;

@@ -196,12 +196,14 @@ static enum status compare_all(struct trainer *t, const struct alone *alone, con
     return comm_agree(t->world, status, "compare gradients");
 }
 
-/* The step's rows as a plan of one rank sees them, but for their documents. */
+/* The step's rows as a plan of one rank sees them; one document as long as a row stands for any. */
 static void rows_alone(const struct trainer *t, enum dtype dtype, struct problem *out)
 {
     struct data_batch rows = {.rows = (int)t->options.plan.micro_batch, .seq = data_padded(t->data, 0)};
     trainer_problem(&t->options, &rows, 1, out);
     out->dtype = dtype;
+    out->docs = t->options.separator.n > 0;
+    out->doc_len[0] = out->docs > 0 ? rows.seq : 0;
 }
 
 /* The plan's kernel, or where that does not take such rows (fp32 on GPUs) the first of the device that does. */
@@ -210,7 +212,7 @@ static void attention_alone(const struct trainer *t, enum dtype dtype, struct pl
     struct problem problem;
     rows_alone(t, dtype, &problem);
     const int64_t one[] = {0, problem.seq};
-    bool packed = t->options.separator.n > 0;
+    bool packed = problem.docs > 0;
     struct attention_shape shape = {.batch = 1,
                                     .seq_q = problem.seq,
                                     .seq_k = problem.seq,
@@ -221,7 +223,7 @@ static void attention_alone(const struct trainer *t, enum dtype dtype, struct pl
                                     .dtype = dtype,
                                     .causal = problem.causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
                                     .window = problem.window,
-                                    .docs = packed ? 1 : 0,
+                                    .docs = problem.docs,
                                     .cu_q = packed ? one : NULL,
                                     .cu_k = packed ? one : NULL};
     attention_shape_fill(&shape);

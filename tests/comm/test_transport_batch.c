@@ -111,10 +111,14 @@ static void test_compute_after_sending(void **state)
 
 enum { WORK_MS = 2500, LATE_US = 2000 * 1000 };
 
+/* Ends on both ranks at once, however late one of them is. */
 static enum status work_long(void *arg)
 {
-    (void)arg;
+    const struct launch *launch = arg;
     ranks_sleep_ms(WORK_MS);
+    board->flag[launch->rank] = WORK_MS;
+    while (board->flag[1 - launch->rank] != WORK_MS)
+        ranks_sleep_ms(1);
     return STATUS_OK;
 }
 
@@ -128,7 +132,8 @@ static int messages_after_long_work(const struct launch *launch, void *arg)
     RANK_TRY(dev_queue_create_beside(side.dev, &beside));
     comm_set_deadline(side.comm, LATE_US);
     RANK_TRY(boot_barrier(side.boot, clock_deadline(BOOT_DEADLINE_US)));
-    RANK_TRY(dev_call(beside, work_long, NULL));
+    struct launch self = *launch;
+    RANK_TRY(dev_call(beside, work_long, &self));
     RANK_TRY(comm_barrier(side.comm, beside));
     dev_queue_destroy(beside);
     side_close(&side);

@@ -325,6 +325,19 @@ static void elementwise_bytes(void **state)
     same_bytes(work_elementwise(&with_norms, &problem, &plan, accelerate), eager + 32 * turned * 104 + logits * 6);
     plan.method = PLAN_METHOD_SPLIT_GATHER; /* as many elements, cut another way */
     same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 6);
+    plan.method = PLAN_METHOD_ULYSSES;
+    /* eight experts of 1,000, of which a token visits two, one of 500 for all, and in the first 4 layers 2,000 without experts; no gate */
+    struct model experts = llama_8b;
+    experts.ffn = 1000;
+    experts.experts = 8;
+    experts.experts_per_token = 2;
+    experts.ffn_shared = 500;
+    experts.ffn_dense = 2000;
+    experts.dense_layers = 4;
+    experts.gated = false;
+    double inside = s * (28 * (2 * 1000 + 500) + 4 * 2000);
+    eager = 32 * (rows * (36 + 68) + rows * (6 + 6) + turned * 40) + inside * (4 + 6);
+    same_bytes(work_elementwise(&experts, &problem, &plan, accelerate), eager + logits * 6);
     struct model heads;
     CHECK_OK(model_from_heads(32, 8, 128, &heads));
     assert_true(work_elementwise(&heads, &problem, &plan, accelerate) == 0);
