@@ -5,6 +5,7 @@
 #include "cli/help.h"
 #include "cli/report.h"
 #include "comm/launch.h"
+#include "kernels/gemm.h"
 #include "tuner/emit_quote.h"
 
 #include <fcntl.h>
@@ -140,9 +141,12 @@ int main(int argc, char **argv)
     /* Before options are parsed a wrong one must already be answered in the form that was asked for. */
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         cli.json = cli.json || strcmp(argv[i], "--json") == 0;
-    enum status status = run(&cli, argc, argv);
+    const bool room = gemm_room() == STATUS_OK;
+    enum status status = room ? run(&cli, argc, argv) : status_last()->code;
     if (status != STATUS_OK && !cli.spoke)
         report_end(&cli, status);
     free(cli.command);
+    if (!room)
+        _exit(status_exit_code(status));
     return cli.spoke ? cli.exit_code : status_exit_code(status);
 }

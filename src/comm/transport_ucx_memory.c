@@ -24,7 +24,8 @@ struct ucx_memory {
 static enum status explain(const struct ucx *ucx, ucs_status_t code, const char *what)
 {
     return code == UCS_OK ? STATUS_OK
-                          : FAIL(STATUS_UNSUPPORTED, "UCX: %s: %s", what, ucx->api->ucs_status_string(code));
+                          : FAIL(code == UCS_ERR_NO_MEMORY ? STATUS_NOMEM : STATUS_UNSUPPORTED, "UCX: %s: %s", what,
+                                 ucx->api->ucs_status_string(code));
 }
 
 static struct verdict room_verdict(const struct ucx *ucx, size_t bytes, int ranks)

@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { ROWS = 4096, COLS = 4096, DEPTH = 512, NARROW_ROWS = 2048, NARROW_COLS = 2048 };
 
@@ -39,6 +40,20 @@ void gemm_set_threads(int n)
 {
     pthread_once(&threads_once, threads_default);
     openblas_set_num_threads(n < 1 ? 1 : n);
+}
+
+enum status gemm_room(void)
+{
+    enum { BUFFER_MB = 128 }; /* of each thread: OpenBLAS's largest on x86-64 and Arm servers */
+    struct rlimit limit;
+    int n = openblas_get_num_threads();
+    unsigned long long need = (unsigned long long)(n + 1) * BUFFER_MB << 20;
+    if (n < 2 || getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= need)
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_NOMEM,
+                     "%llu MiB of addresses are allowed (ulimit -v); OpenBLAS takes %d MiB for each of its %d threads",
+                     (unsigned long long)limit.rlim_cur >> 20, BUFFER_MB, n),
+                "ulimit -v %llu or more, or OPENBLAS_NUM_THREADS=1 in the environment", need >> 10);
 }
 
 /* The configuration string starts with "OpenBLAS <version> ". */

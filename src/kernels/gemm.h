@@ -31,6 +31,9 @@ enum status gemm_run(enum dev_kind dev, const struct gemm_shape *shape, const vo
 enum status gemm_ready(enum dev_kind dev); /* STATUS_ABSENT: nothing computes products there, saying what is missing */
 /* What computes: "openblas 0.3.21 <core>"; "" when nothing does. */
 const char *gemm_name(enum dev_kind dev);
+/* Before anything else. STATUS_NOMEM where a limit of the process's addresses leaves none to the threads that OpenBLAS has started as it was
+ * loaded: they try again without end, and the process is to end by _exit, for its own exit waits for them. */
+enum status gemm_room(void);
 /* Threads of OpenBLAS itself, 1 unless set: they multiply with those of the queue. To be set before the first call, and 1 before ranks
  * are forked. */
 void gemm_set_threads(int n);

@@ -167,7 +167,6 @@ static void time_again(const struct explain_document *d, struct row *row)
     double bytes_p = zero_bytes(d, p, &elems_p), bytes_q = zero_bytes(d, q, &elems_q);
     scale[PART_EXCHANGE_IN] = steps * ratio(exchanged(d, q, true), exchanged(d, p, true));
     scale[PART_EXCHANGE_OUT] = steps * ratio(exchanged(d, q, false), exchanged(d, p, false));
-    scale[PART_EXPOSED] = scale[PART_EXCHANGE_IN];
     scale[PART_ATTENTION] = steps * (fq + 2.5) / (fp + 2.5);
     scale[PART_GEMM] = steps * (fq + 2) / (fp + 2);
     scale[PART_LOGITS] = steps * work_loss_products(q) / work_loss_products(p);
@@ -175,6 +174,8 @@ static void time_again(const struct explain_document *d, struct row *row)
     scale[PART_ZERO] = ratio(bytes_q, bytes_p);
     scale[PART_OPTIMIZER] = ratio((double)elems_q, (double)elems_p);
     for (int i = 0; i < PART_COUNT; i++) {
+        if (i == PART_EXPOSED) /* of the exchanges */
+            continue;
         sum += was->part_us[i] * scale[i];
         old += was->part_us[i];
         row->derived = row->derived || (scale[i] != 1 && was->part_us[i] > 0);
@@ -192,11 +193,13 @@ static void judge(const struct explain_document *d, const struct change *change,
     struct problem problem;
     struct work_memory memory;
     explain_problem(d, &row->plan, &problem);
+    struct plan asked = row->plan; /* as the target is told: the kernel that was timed may be none of this build's */
     bool meets = true;
+    text_print(asked.attention, sizeof asked.attention, "%s", row->was->class);
     for (int i = 0; i < change->nuse && meets; i++)
         if (explain_meets(&change->use[i], &row->plan, row->was->class, &meets) != STATUS_OK)
             meets = false;
-    row->verdict = meets ? target_check(d->target, &d->model, &problem, &row->plan)
+    row->verdict = meets ? target_check(d->target, &d->model, &problem, &asked)
                          : verdict_no(RULE_WORLD, "not the sp that was asked for");
     if (verdict_ok(&row->verdict) && row->plan.offload == PLAN_OFFLOAD_PARAMS && row->plan.zero_stage != 3)
         row->verdict = verdict_no(RULE_TARGET_CANNOT, "offload=params needs zero stage 3");

@@ -8,6 +8,7 @@
 #include <grp.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #define CELLS "bench collective --op alltoall --bytes 64,256k --samples 10 --warmup 1 --ranks 2 --progress none"
@@ -197,12 +198,43 @@ static void test_stepping_clock(void **state)
     run_nothing_left();
 }
 
+/* OpenBLAS's threads then look for memory without end, and the library's exit waits for them. */
+static void test_no_room_for_threads(void **state)
+{
+    (void)state;
+    struct rlimit was, small;
+    struct run run = {0};
+    cpu_set_t one, all;
+    memset(&all, 0xff, sizeof all);
+    assert_int_equal(sched_getaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CHECK_SANITIZED ||
+        CPU_COUNT(&all) < 2) { /* sanitizers map far more than that; OpenBLAS starts no thread more than CPUs */
+        printf("sanitized, or one CPU\n");
+        skip();
+    }
+    assert_int_equal(getrlimit(RLIMIT_AS, &was), 0);
+    small = (struct rlimit){.rlim_cur = 200u << 20, .rlim_max = was.rlim_max};
+    run_env("OPENBLAS_NUM_THREADS", "2");
+    assert_int_equal(setrlimit(RLIMIT_AS, &small), 0);
+    run_begin(&run, "help exit");
+    assert_int_equal(setrlimit(RLIMIT_AS, &was), 0);
+    run_end(&run);
+    run_env("OPENBLAS_NUM_THREADS", NULL);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(run.code, 4);
+    assert_non_null(strstr(run.err, "200 MiB of addresses are allowed (ulimit -v)"));
+    assert_non_null(strstr(run.err, "OPENBLAS_NUM_THREADS=1"));
+    run_free(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_dev_shm),  cmocka_unit_test(test_full_dev_shm),
         cmocka_unit_test(test_hidden_proc),    cmocka_unit_test(test_read_only_disk),
-        cmocka_unit_test(test_stepping_clock),
+        cmocka_unit_test(test_stepping_clock), cmocka_unit_test(test_no_room_for_threads),
     };
     return cmocka_run_group_tests(tests, run_place_one_cpu, run_leave);
 }

@@ -193,7 +193,12 @@ class GpuFigures(unittest.TestCase):
         self.program("accelerate", lines[: len(lines) // 2])
         done = self.figures(*words, "--torchrun", os.path.join(self.folder, "torchrun"), sptune=SPTUNE)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("launch.sh told 4 steps of 8", done.stderr)
+        self.assertIn("launch.sh told 4 steps of 8; right would be --sptune PROGRAM, and accelerate and deepspeed beside the PyTorch", done.stderr)
+
+    def test_show_of_nothing(self):
+        shown = self.figures("show", "--out", os.path.join(self.folder, "none"))
+        self.assertEqual((shown.returncode, shown.stdout), (1, ""))
+        self.assertIn("right would be --out of a folder that `all` wrote", shown.stderr)
 
     def test_kept(self):
         shown = self.figures("show")

@@ -57,6 +57,7 @@ static inline enum status sample_recommendation(const struct sample_options *opt
                                           .exchange_in = us * 0.1,
                                           .attention = us * 0.3,
                                           .exchange_out = us * 0.05,
+                                          .exposed = us * 0.15,
                                           .gemm = us * 0.35,
                                           .zero = us * 0.1,
                                           .optimizer = us * 0.02,

@@ -421,6 +421,18 @@ static void test_elementwise_is_newer(void **state)
     SAYS(f, WHAT_IF("loss=fused"), "after sp 8 loss=fused");
 }
 
+/* A kernel of GPUs was timed, and this build has none by that name: the target was told another. */
+static void test_kernel_of_another_build(void **state)
+{
+    struct fixture *f = *state;
+    json_t *candidates = json_object_get(f->document, "candidates"), *candidate;
+    size_t i;
+    json_array_foreach(candidates, i, candidate)
+        json_object_set_new(json_object_get(candidate, "plan"), "attention", json_string("elsewhere"));
+    json_object_set_new(json_object_get(f->document, "plan"), "attention", json_string("elsewhere"));
+    SAYS(f, WHAT_IF("loss=fused"), "after sp 8 loss=fused");
+}
+
 static void set_root(struct fixture *f, const char *key, json_t *value)
 {
     json_object_set_new(f->document, key, value);
@@ -607,6 +619,7 @@ int main(void)
         TEST(test_what_if_batch),
         TEST(test_tied_stays),
         TEST(test_elementwise_is_newer),
+        TEST(test_kernel_of_another_build),
         TEST(test_foreign_documents),
         TEST(test_nothing_legal),
         TEST(test_control_characters),
