@@ -84,10 +84,10 @@ enum status dev_fill(struct dev_queue *queue, void *dst, int byte, size_t bytes)
 /* Until what is on the queue is done, or the deadline. What waits for a rank that is dead never is, so whoever knows of ranks gives a
  * look: it is asked, by the thread that waits, every so often, and its failure ends the wait. Not where calls complete before they return. */
 enum status dev_sync(struct dev_queue *queue, int64_t deadline_ns);
+void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg); /* look NULL: nobody is asked any more */
 /* status_last() says why this device is not used any more: nothing that would wait for its work is called from now on, freeing and the runtime's
  * own exit included. Where calls complete before they return: nothing. */
 void dev_give_up(struct dev *dev);
-void dev_watch(struct dev *dev, enum status (*look)(void *arg), void *arg); /* look NULL: nobody is asked any more */
 /* After a failure, before memory is released that the queue may still use: it is waited for, a minute at most. Returns `failed`, whose
  * message stays the last. */
 enum status dev_queue_drain(struct dev_queue *queue, enum status failed);

@@ -385,7 +385,7 @@ char *parts_name(const struct part *part, char *buf, size_t size)
     char text[UNITS_BUF];
     if (strcmp(c->subject, "gemm") == 0)
         text_print(buf, size, "a product of %lld x %lld x %lld", (long long)c->m, (long long)c->n, (long long)c->k);
-    else if (strcmp(c->subject, "collective") == 0)
+    else if (strcmp(c->subject, "collective") == 0 || strcmp(c->subject, "link") == 0)
         text_print(buf, size, "%s of %s", c->op, units_format_bytes((double)c->bytes, text));
     else
         text_print(buf, size, "%s%s%s %s at sp %d, %s tokens", c->subject, c->op[0] != '\0' ? " " : "", c->op, way,

@@ -168,7 +168,7 @@ static const struct group {
     double share;
     bool few;
 } groups[] = {
-    {{"collective"}, 0.25, true},
+    {{"link", "collective"}, 0.25, true},
     {{"gemm"}, 0.35, true},
     {{"attention", "exchange", "layer"}, 0.95, false},
 };

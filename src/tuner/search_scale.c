@@ -56,7 +56,7 @@ double search_case_bytes(const struct request *request, const struct part *part)
     double ranks = request->ranks;
     if (strcmp(c->subject, "gemm") == 0)
         return ranks * 8.0 * ((double)c->m * (double)c->k + (double)c->k * (double)c->n + (double)c->m * (double)c->n);
-    if (strcmp(c->subject, "collective") == 0)
+    if (strcmp(c->subject, "collective") == 0 || strcmp(c->subject, "link") == 0)
         return ranks * 4.0 * (double)c->bytes;
     double heads = c->heads_timed > 0 ? (double)c->heads_timed * c->plan.sp / c->problem.heads : 1;
     return ranks * heads * (double)work_exec_bytes(&c->problem, &c->plan);

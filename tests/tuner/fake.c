@@ -44,7 +44,7 @@ double fake_case_us(const struct fake *fake, const struct bench_case *c)
     double in, out;
     if (strcmp(c->subject, "gemm") == 0)
         return 2.0 * (double)c->m * (double)c->n * (double)c->k / fake->gemm_GFLOPs * 1e-3;
-    if (strcmp(c->subject, "collective") == 0 && c->plan.sp == 1)
+    if (strcmp(c->subject, "link") == 0)
         return 2.0 * (double)c->bytes / fake->copy_GBps * 1e-3;
     if (strcmp(c->subject, "collective") == 0)
         return (double)c->bytes * (c->plan.sp - 1) / c->plan.sp / fake->collective_GBps * 1e-3;

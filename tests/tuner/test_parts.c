@@ -255,6 +255,28 @@ static void test_products(void **state)
     parts_free(&parts);
 }
 
+/* What is bound by memory is priced from a copy that the bench has, by every rank at once; not from what a library copies on the way. */
+static void test_copy(void **state)
+{
+    struct parts parts = {0};
+    (void)state;
+    start("qwen2.5-0.5b", 4096, 2, 2);
+    struct plan plan = plan_of(2);
+    list(&plan, PARTS_SPLIT, &whole, &parts);
+    int copies = 0;
+    for (int i = 0; i < parts.n; i++) {
+        const struct part *part = &parts.item[i];
+        if (part->part != PRICE_ELEMENTWISE && part->part != PRICE_OPTIMIZER)
+            continue;
+        assert_string_equal(part->c.subject, "link");
+        assert_string_equal(part->c.op, "memcpy");
+        assert_int_equal(bench_subject_of(&part->c)->check(&part->c, NULL).rule, RULE_OK);
+        copies++;
+    }
+    assert_int_equal(copies, 2);
+    parts_free(&parts);
+}
+
 static double elementwise_us(const struct plan *plan)
 {
     return work_elementwise(&request.model, &request.problem, plan, request.target) / fake_default.copy_GBps * 1e-3;
@@ -564,6 +586,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels_agree),
         cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_copy),
         cmocka_unit_test(test_shared_keys),
         cmocka_unit_test(test_shared_between_sizes),
         cmocka_unit_test(test_keys_tell_apart),
