@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum status explain(const struct nccl *nccl, ncclResult_t code, const char *what)
-{
-    return nccl_status(nccl->api, nccl->comm, code, what);
-}
-
 /* The id that rank 0 makes, on all of them. Who does not get it tells the others, which wait in NCCL. */
 static enum status share_id(struct nccl *nccl, char id[TRANSPORT_ID_BYTES])
 {
@@ -85,13 +80,17 @@ static void nccl_close(void *state)
     if (nccl == NULL)
         return;
     nccl_comm_close(nccl, nccl->comm);
+    free(nccl->known);
     free(nccl);
 }
 
 static enum status nccl_open(struct boot *boot, struct dev *dev, const char *prefer, void **state)
 {
     struct nccl *nccl = calloc(1, sizeof *nccl);
-    enum status status = nccl != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for a transport");
+    if (nccl != NULL)
+        nccl->known = calloc(1, sizeof *nccl->known);
+    enum status status =
+        nccl != NULL && nccl->known != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for a transport");
     if (status == STATUS_OK && prefer != NULL)
         status = HINT(FAIL(STATUS_USAGE, "NCCL cannot be narrowed to '%s'", prefer), "NCCL's own variables do that");
     if (status == STATUS_OK && dev_kind_of(dev) != DEV_CUDA)
@@ -135,62 +134,16 @@ static const char *nccl_version(void)
     return nccl_version_text(api->version, version);
 }
 
-/* Messages to oneself are NCCL's too: it copies them in the kernel that sends the others, beside them; a copy
- * ahead of that would come first. The i-th of them meets the i-th from oneself; one that already lies where it goes is left out. */
-struct own {
-    const struct transport_xfer *send, *recv; /* NULL: there are no more */
-    int nsends, nrecvs, s, r;                 /* of the lists, and where in them */
-};
-
-static enum status own_next(const struct nccl *nccl, const struct transport_xfer *sends,
-                            const struct transport_xfer *recvs, struct own *own)
+/* By copies, in a job of one rank; what nobody takes is refused in any. */
+static enum status copy_own(const struct nccl *nccl, const struct nccl_move *move, struct dev_queue *queue)
 {
+    struct nccl_own own = {.nsends = move->nsends, .nrecvs = move->nrecvs};
     do {
-        while (own->s < own->nsends && sends[own->s].peer != nccl->rank)
-            own->s++;
-        while (own->r < own->nrecvs && recvs[own->r].peer != nccl->rank)
-            own->r++;
-        bool sends_on = own->s < own->nsends, recvs_on = own->r < own->nrecvs;
-        own->send = sends_on ? &sends[own->s++] : NULL;
-        own->recv = recvs_on ? &recvs[own->r++] : NULL;
-        if (sends_on != recvs_on || (sends_on && own->send->bytes != own->recv->bytes))
-            return FAIL(STATUS_USAGE, "a message of %zu bytes to oneself that nobody takes",
-                        (sends_on ? own->send : own->recv)->bytes);
-    } while (own->send != NULL && (own->send->data == own->recv->data || own->send->bytes == 0));
-    return STATUS_OK;
-}
-
-/* By copies, in a job of one rank. */
-static enum status copy_own(const struct nccl *nccl, const struct transport_xfer *sends, int nsends,
-                            const struct transport_xfer *recvs, int nrecvs, struct dev_queue *queue)
-{
-    struct own own = {.nsends = nsends, .nrecvs = nrecvs};
-    do {
-        TRY(own_next(nccl, sends, recvs, &own));
+        TRY(nccl_own_next(move, &own));
         if (own.send != NULL && nccl->comm == NULL)
             TRY(dev_copy(queue, own.recv->data, own.send->data, own.send->bytes));
     } while (own.send != NULL);
     return STATUS_OK;
-}
-
-static ncclResult_t post(const struct nccl *nccl, const struct transport_xfer *sends, int nsends,
-                         const struct transport_xfer *recvs, int nrecvs, cudaStream_t stream)
-{
-    const struct nccl_api *api = nccl->api;
-    ncclResult_t code = ncclSuccess;
-    struct own own = {.nsends = nsends, .nrecvs = nrecvs};
-    for (int i = 0; i < nrecvs && code == ncclSuccess; i++)
-        if (recvs[i].peer != nccl->rank && recvs[i].bytes > 0)
-            code = api->ncclRecv(recvs[i].data, recvs[i].bytes, ncclInt8, recvs[i].peer, nccl->comm, stream);
-    for (int i = 0; i < nsends && code == ncclSuccess; i++)
-        if (sends[i].peer != nccl->rank && sends[i].bytes > 0)
-            code = api->ncclSend(sends[i].data, sends[i].bytes, ncclInt8, sends[i].peer, nccl->comm, stream);
-    while (code == ncclSuccess && own_next(nccl, sends, recvs, &own) == STATUS_OK && own.send != NULL) {
-        code = api->ncclRecv(own.recv->data, own.recv->bytes, ncclInt8, nccl->rank, nccl->comm, stream);
-        if (code == ncclSuccess)
-            code = api->ncclSend(own.send->data, own.send->bytes, ncclInt8, nccl->rank, nccl->comm, stream);
-    }
-    return code;
 }
 
 static bool any(const struct transport_xfer *xfers, int n)
@@ -205,15 +158,20 @@ static enum status nccl_batch(void *state, const struct transport_xfer *sends, i
                               const struct transport_xfer *recvs, int nrecvs, struct dev_queue *queue,
                               int64_t deadline_ns)
 {
-    struct nccl *nccl = state;
+    const struct nccl *nccl = state;
+    const struct nccl_move move = {.kind = NCCL_MESSAGES,
+                                   .comm = nccl->comm,
+                                   .stream = dev_cuda_stream(queue),
+                                   .rank = nccl->rank,
+                                   .sends = sends,
+                                   .nsends = nsends,
+                                   .recvs = recvs,
+                                   .nrecvs = nrecvs};
     (void)deadline_ns;
-    TRY(copy_own(nccl, sends, nsends, recvs, nrecvs, queue));
+    TRY(copy_own(nccl, &move, queue));
     if (nccl->comm == NULL || (!any(sends, nsends) && !any(recvs, nrecvs)))
         return STATUS_OK;
-    TRY(explain(nccl, nccl->api->ncclGroupStart(), "opening a group"));
-    ncclResult_t code = post(nccl, sends, nsends, recvs, nrecvs, dev_cuda_stream(queue));
-    ncclResult_t end = nccl->api->ncclGroupEnd();
-    return explain(nccl, code != ncclSuccess ? code : end, "sending and receiving");
+    return nccl_move(nccl, &move, "sending and receiving");
 }
 
 static void nccl_progress(void *state)

@@ -51,6 +51,12 @@ enum status nccl_load(const struct nccl_api **out);
 enum { NCCL_VERSION_TEXT = 36 };
 char *nccl_version_text(int version, char buf[NCCL_VERSION_TEXT]); /* "2.28.9" of 22809 */
 
+/* Hashes of what NCCL has enqueued before. */
+enum { NCCL_KNOWN = 4096 };
+struct nccl_known {
+    uint64_t hash[NCCL_KNOWN];
+};
+
 struct nccl {
     const struct nccl_api *api;
     struct boot *boot;
@@ -60,6 +66,7 @@ struct nccl {
     bool shared;          /* ranks share a GPU; the same on all */
     struct verdict peers; /* may ranks map each other's memory? the same on all */
     struct verdict routes[TRANSPORT_ROUTES]; /* the same on all */
+    struct nccl_known *known;                /* NULL: nothing ever is */
     char in_use[64];
 };
 
@@ -79,15 +86,43 @@ struct nccl_call {
     void *memory;
     size_t bytes;
     void *told;     /* what NCCL knows the memory by, NULL: nothing */
+    const struct nccl_move *move; /* enqueued */
     ncclResult_t code;
     atomic_int done;
 };
 /* Where there is no memory for one the job is told (boot_abort): the other ranks wait in NCCL. */
 enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call), struct nccl_call **out);
-/* Runs and waits. When that fails the job is told (boot_abort), since the other ranks wait in NCCL; *call is NULL when it was left to its
- * thread. Afterwards free(*call). */
+/* Runs and waits. *call is NULL when it was left to its thread: the job is then told (boot_abort) and the GPU given up. Otherwise
+ * free(*call). */
+enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, const char *what);
+/* The same; whenever that fails the job is told, since the other ranks wait in NCCL. */
 enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what);
 ncclResult_t nccl_call_connect(struct nccl_call *call); /* a run: sets comm, of rank, size, id and engine */
+
+/* Something to enqueue. */
+struct nccl_move {
+    enum nccl_move_kind { NCCL_MESSAGES, NCCL_SCATTER, NCCL_ALL, NCCL_ALLTOALL } kind;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int rank;                                   /* of messages: this one in comm, which they may be to; -1: none is */
+    const struct transport_xfer *sends, *recvs; /* peers are ranks of comm */
+    int nsends, nrecvs;
+    const void *send; /* and the rest: of the others */
+    void *recv;
+    size_t count;
+    ncclDataType_t type;
+};
+/* Only enqueued. Fails when the job ends while NCCL waits for another rank first. */
+enum status nccl_move(const struct nccl *nccl, const struct nccl_move *move, const char *what);
+/* Messages to oneself, the i-th to be sent with the i-th to be received; those that lie where they go are left out. NULL: no more. */
+struct nccl_own {
+    const struct transport_xfer *send, *recv;
+    int nsends, nrecvs, s, r; /* of the lists, and where in them */
+};
+enum status nccl_own_next(const struct nccl_move *move, struct nccl_own *own);
+/* captured: into a graph. Never 0. */
+uint64_t nccl_move_hash(const struct nccl_move *move, bool captured);
+void nccl_forget(const struct nccl *nccl); /* where memory or a communicator goes, whose address another may get */
 
 /* On one rank, for all of a communicator. state: of the transport. */
 enum status nccl_id(void *state, char id[TRANSPORT_ID_BYTES]);

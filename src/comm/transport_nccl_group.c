@@ -52,6 +52,7 @@ void nccl_comm_close(const struct nccl *nccl, ncclComm_t comm)
 {
     if (comm == NULL || dev_cuda_stuck())
         return;
+    nccl_forget(nccl); /* another one may be there next */
     if (nccl_lives(nccl))
         nccl->api->ncclCommDestroy(comm);
     else
@@ -82,20 +83,28 @@ static enum status sums_scatter(void *state, void *sums, const void *send, void 
                                 struct dev_queue *queue)
 {
     const struct nccl *nccl = state;
-    ncclComm_t comm = sums != NULL ? sums : nccl->comm;
-    ncclResult_t code =
-        nccl->api->ncclReduceScatter(send, recv, (size_t)elems, type_of(dtype), ncclSum, comm, dev_cuda_stream(queue));
-    return nccl_status(nccl->api, comm, code, "a reduce-scatter");
+    const struct nccl_move move = {.kind = NCCL_SCATTER,
+                                   .comm = sums != NULL ? sums : nccl->comm,
+                                   .stream = dev_cuda_stream(queue),
+                                   .send = send,
+                                   .recv = recv,
+                                   .count = (size_t)elems,
+                                   .type = type_of(dtype)};
+    return nccl_move(nccl, &move, "a reduce-scatter");
 }
 
 static enum status sums_all(void *state, void *sums, void *data, int64_t elems, enum dtype dtype,
                             struct dev_queue *queue)
 {
     const struct nccl *nccl = state;
-    ncclComm_t comm = sums != NULL ? sums : nccl->comm;
-    ncclResult_t code =
-        nccl->api->ncclAllReduce(data, data, (size_t)elems, type_of(dtype), ncclSum, comm, dev_cuda_stream(queue));
-    return nccl_status(nccl->api, comm, code, "an all-reduce");
+    const struct nccl_move move = {.kind = NCCL_ALL,
+                                   .comm = sums != NULL ? sums : nccl->comm,
+                                   .stream = dev_cuda_stream(queue),
+                                   .send = data,
+                                   .recv = data,
+                                   .count = (size_t)elems,
+                                   .type = type_of(dtype)};
+    return nccl_move(nccl, &move, "an all-reduce");
 }
 
 const struct transport_sums nccl_sums = {

@@ -40,6 +40,7 @@ struct route {
     enum transport_route kind;
     ncclComm_t comm; /* the job's, or one of its own */
     int *peers;      /* [size] its ranks in comm */
+    struct transport_xfer *sends, *recvs; /* [size] of one all-to-all */
     int size, rank;
     struct known *known;
 };
@@ -135,6 +136,7 @@ static void route_close(void *handle)
     if (route->comm != route->nccl->comm)
         nccl_comm_close(route->nccl, route->comm);
     free(route->peers);
+    free(route->sends);
     free(route);
 }
 
@@ -143,14 +145,17 @@ static enum status route_create(struct nccl *nccl, enum transport_route kind, co
 {
     struct route *route = calloc(1, sizeof *route);
     int *peers = calloc((size_t)size, sizeof *peers);
-    if (route == NULL || peers == NULL) {
+    struct transport_xfer *xfers = calloc((size_t)size * 2, sizeof *xfers);
+    if (route == NULL || peers == NULL || xfers == NULL) {
         free(route);
         free(peers);
+        free(xfers);
         enum status status = FAIL(STATUS_NOMEM, "no memory for a route between ranks");
         boot_abort(nccl->boot, status_last()); /* the other ranks wait in NCCL */
         return status;
     }
-    *route = (struct route){.nccl = nccl, .kind = kind, .peers = peers, .size = size, .rank = rank};
+    *route = (struct route){
+        .nccl = nccl, .kind = kind, .peers = peers, .sends = xfers, .recvs = xfers + size, .size = size, .rank = rank};
     for (int r = 0; r < size; r++)
         peers[r] = kind == TRANSPORT_REGISTERED ? ranks[r] : r;
     *out = route;
@@ -260,50 +265,58 @@ static void route_free(void *handle, void *memory)
         else if (known->told != NULL)
             route->nccl->api->ncclCommWindowDeregister(route->comm, known->told);
         route->nccl->api->ncclMemFree(known->memory);
+        nccl_forget(route->nccl);
     }
     free(known);
 }
 
 /* ---- moving ---- */
 
-static ncclResult_t post(const struct route *route, const void *const *send, void *const *recv, size_t bytes,
-                         cudaStream_t stream)
-{
-    const struct nccl_api *api = route->nccl->api;
-    ncclResult_t code = ncclSuccess;
-    for (int r = 0; r < route->size && code == ncclSuccess; r++) {
-        if (r == route->rank)
-            continue;
-        code = api->ncclRecv(recv[r], bytes, ncclInt8, route->peers[r], route->comm, stream);
-        if (code == ncclSuccess)
-            code = api->ncclSend(send[r], bytes, ncclInt8, route->peers[r], route->comm, stream);
-    }
-    return code;
-}
-
 static enum status engine_alltoall(const struct route *route, const void *const *send, void *const *recv, size_t bytes,
                                    cudaStream_t stream)
 {
+    const struct nccl_move move = {.kind = NCCL_ALLTOALL,
+                                   .comm = route->comm,
+                                   .stream = stream,
+                                   .send = send[0],
+                                   .recv = recv[0],
+                                   .count = bytes,
+                                   .type = ncclInt8};
     for (int r = 1; r < route->size; r++)
         if ((const char *)send[r] != (const char *)send[0] + (size_t)r * bytes ||
             (char *)recv[r] != (char *)recv[0] + (size_t)r * bytes)
             return FAIL(STATUS_USAGE, "an all-to-all by copy engines of blocks that do not follow each other");
-    return nccl_status(route->nccl->api, route->comm,
-                       route->nccl->api->ncclAlltoAll(send[0], recv[0], bytes, ncclInt8, route->comm, stream),
-                       "an all-to-all");
+    return nccl_move(route->nccl, &move, "an all-to-all");
+}
+
+static struct transport_xfer message(const struct route *route, int r, const void *data, size_t bytes)
+{
+    union { /* as in group_xfer: sends only read */
+        const void *in;
+        void *out;
+    } both = {.in = data};
+    return (struct transport_xfer){.peer = route->peers[r], .data = both.out, .bytes = r != route->rank ? bytes : 0};
 }
 
 static enum status route_alltoall(void *handle, const void *const *send, void *const *recv, size_t bytes,
                                   struct dev_queue *queue)
 {
     const struct route *route = handle;
-    const struct nccl_api *api = route->nccl->api;
     if (route->kind == TRANSPORT_ENGINE)
         return engine_alltoall(route, send, recv, bytes, dev_cuda_stream(queue));
-    TRY(nccl_status(api, route->comm, api->ncclGroupStart(), "opening a group"));
-    ncclResult_t code = post(route, send, recv, bytes, dev_cuda_stream(queue));
-    ncclResult_t end = api->ncclGroupEnd();
-    return nccl_status(api, route->comm, code != ncclSuccess ? code : end, "sending and receiving");
+    for (int r = 0; r < route->size; r++) {
+        route->sends[r] = message(route, r, send[r], bytes);
+        route->recvs[r] = message(route, r, recv[r], bytes);
+    }
+    const struct nccl_move move = {.kind = NCCL_MESSAGES,
+                                   .comm = route->comm,
+                                   .stream = dev_cuda_stream(queue),
+                                   .rank = -1,
+                                   .sends = route->sends,
+                                   .nsends = route->size,
+                                   .recvs = route->recvs,
+                                   .nrecvs = route->size};
+    return nccl_move(route->nccl, &move, "sending and receiving");
 }
 
 const struct transport_routes nccl_routes = {

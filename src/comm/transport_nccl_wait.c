@@ -57,7 +57,7 @@ static enum status wait_for(const struct nccl *nccl, struct nccl_call *call, con
     return STATUS_OK;
 }
 
-static enum status run_on_thread(const struct nccl *nccl, struct nccl_call **call, const char *what)
+enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, const char *what)
 {
     pthread_t thread;
     if (thread_start(&thread, thread_run, *call) != 0)
@@ -66,6 +66,8 @@ static enum status run_on_thread(const struct nccl *nccl, struct nccl_call **cal
     if (status != STATUS_OK) {
         pthread_detach(thread);
         *call = NULL;
+        dev_give_up(nccl->dev); /* that thread may hold it */
+        boot_abort(nccl->boot, status_last());
         return status;
     }
     pthread_join(thread, NULL);
@@ -74,7 +76,7 @@ static enum status run_on_thread(const struct nccl *nccl, struct nccl_call **cal
 
 enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what)
 {
-    enum status status = run_on_thread(nccl, call, what);
+    enum status status = nccl_call_try(nccl, call, what);
     if (status != STATUS_OK)
         boot_abort(nccl->boot, status_last());
     return status;

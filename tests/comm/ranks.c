@@ -195,6 +195,16 @@ enum status ranks_open_gpu(const struct launch *launch, struct dev **out)
     return dev_open(DEV_CUDA, launch->local_rank % n, out);
 }
 
+static enum status look(void *boot)
+{
+    return boot_poll(boot);
+}
+
+void ranks_watch(struct dev *gpu, struct boot *boot)
+{
+    dev_watch(gpu, look, boot);
+}
+
 int ranks_gpus(int most)
 {
     int state = 0, n = 0;

@@ -65,6 +65,8 @@ void ranks_pass(int n, launch_rank_main rank_main, void *arg);
 int ranks_gpus(int most);
 /* The GPU of this rank: they go round. */
 enum status ranks_open_gpu(const struct launch *launch, struct dev **out);
+/* Waits for it look whether the job has ended, as in `sptune`. */
+void ranks_watch(struct dev *gpu, struct boot *boot);
 /* Note on the board how this rank's work ended; returns the exit code of the status. */
 int ranks_note(const struct launch *launch, enum status status);
 /* Until every rank of the job but this one has noted how its work ended. */

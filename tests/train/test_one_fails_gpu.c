@@ -13,6 +13,7 @@ static int rank_main(const struct launch *launch, void *arg)
     struct comm *job = NULL;
     RANK_TRY(side_open(&side, launch, NULL));
     RANK_TRY(ranks_open_gpu(launch, &gpu));
+    ranks_watch(gpu, side.boot);
     RANK_TRY(comm_open(side.boot, gpu, "nccl", NULL, &job));
     int failed = one_fails_run(launch, side.boot, job, gpu, *(const size_t *)arg);
     comm_close(job);
