@@ -114,28 +114,42 @@ enum status check_row_add(struct bench_env *env, struct check_report *report, co
     return status;
 }
 
-enum status check_row_waive(struct check_report *report, const char *area, const char *what, enum rule rule, const char *why)
+enum status check_row_waive(const struct check_order *order, struct check_report *report, const char *area,
+                            const char *what, enum rule rule, const char *why)
 {
     struct check_row row = {.outcome = CHECK_WAIVED, .rule = rule};
-    if (report == NULL)
+    if (report == NULL || strstr(what, order->rows) == NULL)
         return STATUS_OK;
     row_name(&row, area, what);
     text_print(row.why, sizeof row.why, "%s", why);
     return row_append(report, &row);
 }
 
+const struct plan *check_only(const struct check_order *order)
+{
+    return order->has_only ? &order->only : NULL;
+}
+
+bool check_asked(const struct check_order *order, const struct check_report *report, const char *area, const char *what)
+{
+    if (strstr(what, order->rows) == NULL)
+        return false;
+    if (report != NULL && report->begins != NULL)
+        report->begins(area, what, report->nrows);
+    return true;
+}
+
 enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
-    const struct plan *only = order->has_only ? &order->only : NULL;
     struct check_report *mine = comm_rank(env->world) == 0 ? report : NULL;
     if (mine != NULL)
-        *mine = (struct check_report){0};
+        *mine = (struct check_report){.begins = mine->begins};
     for (int i = 0; checks[i] != NULL; i++) {
         if (order->areas != 0 && !(order->areas >> i & 1))
             continue;
         enum status status = group_hear(env, STATUS_OK);
         if (status == STATUS_OK)
-            status = RANGE_AT("check", i, checks[i]->run(env, order->seed, only, mine));
+            status = RANGE_AT("check", i, checks[i]->run(env, order, mine));
         if (status != STATUS_OK && mine != NULL)
             check_report_free(mine);
         TRY(status);

@@ -25,14 +25,10 @@ struct check_report {
     int nrows, cap;
     int cases, passed, failed, waived; /* rows */
     int remembered;                    /* rows that passed when the store remembers the check: it is not run again */
+    void (*begins)(const char *area, const char *what,
+                   int rows); /* NULL, or told of each row before it is run; rows: there are */
 };
 void check_report_free(struct check_report *report);
-
-struct check {
-    const char *area;
-    enum status (*run)(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report);
-};
-extern const struct check *const checks[]; /* NULL-terminated */
 
 /* The same on every rank; it is broadcast as bytes, so start with a memset. */
 struct check_order {
@@ -40,7 +36,15 @@ struct check_order {
     unsigned areas;   /* a bit for each of checks[]; 0: all */
     int has_only;     /* only this plan's exchange, attention, sp and chunks: what bench and tune are about to time */
     struct plan only;
+    char rows[64]; /* only rows whose text contains this; "": all */
 };
+
+struct check {
+    const char *area;
+    enum status (*run)(struct bench_env *env, const struct check_order *order, struct check_report *report);
+};
+extern const struct check *const checks[]; /* NULL-terminated */
+
 /* A failed check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for
  * the serve loop. */
 enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report);

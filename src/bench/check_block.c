@@ -93,12 +93,19 @@ static enum status problem_check_run(struct bench_env *env, const struct group *
     return tally_status(tally, status);
 }
 
-static enum status block_row(struct bench_env *env, uint64_t seed, const struct plan *base, struct check_report *report)
+static enum status block_row(struct bench_env *env, const struct check_order *order, const struct plan *base,
+                             struct check_report *report)
 {
     struct tally tally = {0};
     struct group group;
     struct dev_queue *queue = NULL;
     char what[192], ring[24] = "";
+    if (base->method == PLAN_METHOD_ULYSSES_RING)
+        text_print(ring, sizeof ring, " ring=%d", base->ring);
+    text_print(what, sizeof what, "%s sp=%d%s %s %s", plan_method_name(base->method), base->sp, ring, base->exchange,
+               base->attention);
+    if (!check_asked(order, report, "block", what))
+        return STATUS_OK;
     enum status status = group_agree(env, dev_queue_create(env->dev, &queue));
     if (status == STATUS_OK)
         status = group_open(env, base->sp, &group);
@@ -113,21 +120,18 @@ static enum status block_row(struct bench_env *env, uint64_t seed, const struct 
         plan.micro_batch = problem.batch;
         struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
         if (verdict_ok(&verdict))
-            status = problem_check_run(env, &group, &problem, &plan, seed + i, queue, &tally);
+            status = problem_check_run(env, &group, &problem, &plan, order->seed + i, queue, &tally);
         else
             tally_cannot(&tally, verdict.why);
     }
     group_close(&group);
     dev_queue_destroy(queue);
     TRY(status);
-    if (base->method == PLAN_METHOD_ULYSSES_RING)
-        text_print(ring, sizeof ring, " ring=%d", base->ring);
-    text_print(what, sizeof what, "%s sp=%d%s %s %s", plan_method_name(base->method), base->sp, ring, base->exchange,
-               base->attention);
     return check_row_add(env, report, "block", what, &tally, false);
 }
 
-static enum status block_rows(struct bench_env *env, uint64_t seed, int sp, struct check_report *report)
+static enum status block_rows(struct bench_env *env, const struct check_order *order, int sp,
+                              struct check_report *report)
 {
     bool cpu = dev_kind_of(env->dev) == DEV_CPU;
     struct plan plan;
@@ -137,7 +141,7 @@ static enum status block_rows(struct bench_env *env, uint64_t seed, int sp, stru
     text_print(plan.exchange, sizeof plan.exchange, "%s", cpu ? "packed" : "nccl");
     text_print(plan.attention, sizeof plan.attention, "%s", cpu ? "cpu" : "flash2");
     if (attention_find(plan.attention) == NULL)
-        return check_row_waive(report, "block", "blocks", RULE_ABSENT,
+        return check_row_waive(order, report, "block", "blocks", RULE_ABSENT,
                                "this build has no attention kernel for this device");
     for (int method = 0; method < PLAN_METHOD_COUNT; method++) {
         struct plan one = plan;
@@ -147,20 +151,20 @@ static enum status block_rows(struct bench_env *env, uint64_t seed, int sp, stru
             text_print(one.exchange, sizeof one.exchange, "%s", plan_method_exchange(one.method));
         bool both = one.method != PLAN_METHOD_ULYSSES_RING || (sp > 2 && sp % 2 == 0);
         if (both && (sp > 1 || one.method == PLAN_METHOD_ULYSSES))
-            TRY(block_row(env, seed, &one, report));
+            TRY(block_row(env, order, &one, report));
     }
     return STATUS_OK;
 }
 
-static enum status blocks_run(struct bench_env *env, uint64_t seed, const struct plan *only,
-                              struct check_report *report)
+static enum status blocks_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
+    const struct plan *only = check_only(order);
     int ranks = comm_size(env->world);
     if (only != NULL && only->method == PLAN_METHOD_SPLIT_GATHER)
-        return block_row(env, seed, only, report);
+        return block_row(env, order, only, report);
     for (int sp = 1; sp <= ranks && only == NULL; sp++)
         if (ranks % sp == 0)
-            TRY(block_rows(env, seed, sp, report));
+            TRY(block_rows(env, order, sp, report));
     return STATUS_OK;
 }
 

@@ -294,30 +294,32 @@ enum status check_exchange_shapes(const struct exchange *exchange, const struct 
     return STATUS_OK;
 }
 
-static enum status exchange_row(struct bench_env *env, uint64_t seed, const struct exchange *exchange, int sp,
-                                struct check_report *report)
+static enum status exchange_row(struct bench_env *env, const struct check_order *order, const struct exchange *exchange,
+                                int sp, struct check_report *report)
 {
     struct tally tally = {0};
     struct group group;
     char what[192];
+    text_print(what, sizeof what, "%s sp=%d: in, middle, back; chunks, copies summed", exchange->name, sp);
+    if (!check_asked(order, report, "exchange", what))
+        return STATUS_OK;
     TRY(group_open(env, sp, &group));
-    enum status status = tally_status(&tally, check_exchange_shapes(exchange, &group, seed, &tally));
+    enum status status = tally_status(&tally, check_exchange_shapes(exchange, &group, order->seed, &tally));
     group_close(&group);
     TRY(status);
-    text_print(what, sizeof what, "%s sp=%d: in, middle, back; chunks, copies summed",
-               exchange->name, sp);
     return check_row_add(env, report, "exchange", what, &tally, false);
 }
 
-static enum status exchange_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+static enum status exchange_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
+    const struct plan *only = check_only(order);
     int ranks = comm_size(env->world);
     for (int i = 0; exchanges[i] != NULL; i++) {
         if (exchanges[i]->dev != dev_kind_of(env->dev) || (only != NULL && strcmp(only->exchange, exchanges[i]->name) != 0))
             continue;
         for (int sp = 1; sp <= ranks; sp++)
             if (ranks % sp == 0 && (only == NULL || only->sp == sp))
-                TRY(exchange_row(env, seed, exchanges[i], sp, report));
+                TRY(exchange_row(env, order, exchanges[i], sp, report));
     }
     return STATUS_OK;
 }

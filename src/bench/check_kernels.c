@@ -352,27 +352,41 @@ static int variants_of(enum dev_kind dev, const struct plan *only, struct check_
     return n;
 }
 
-static enum status attention_rows(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+static void variant_text(const struct check_variant *variant, char what[192])
 {
+    text_print(what, 192, "attention %s%s%s: masks, documents, lengths 0 to 1023", variant->attention->name,
+               variant->isa >= 0 ? " " : "", variant->isa >= 0 ? attention_cpu_isa(variant->isa)->name : "");
+}
+
+static enum status attention_rows(struct bench_env *env, const struct check_order *order, struct check_report *report)
+{
+    const struct plan *only = check_only(order);
     struct check_variant variants[CHECK_VARIANTS];
-    int n = variants_of(dev_kind_of(env->dev), only, variants);
+    int all = variants_of(dev_kind_of(env->dev), only, variants), n = 0;
     char what[192];
-    if (n == 0 && only != NULL)
-        return check_row_waive(report, "kernel", only->attention, RULE_NOT_MEASURED, "no attention kernel here has this name");
-    if (n == 0)
-        return check_row_waive(report, "kernel", "attention", RULE_ABSENT, "this build has no attention kernel for this device");
-    enum status status = check_attention(env->dev, variants, n, seed, comm_rank(env->world), comm_size(env->world));
+    if (all == 0 && only != NULL)
+        return check_row_waive(order, report, "kernel", only->attention, RULE_NOT_MEASURED,
+                               "no attention kernel here has this name");
+    if (all == 0)
+        return check_row_waive(order, report, "kernel", "attention", RULE_ABSENT,
+                               "this build has no attention kernel for this device");
+    for (int i = 0; i < all; i++) {
+        variant_text(&variants[i], what);
+        if (check_asked(order, report, "kernel", what))
+            variants[n++] = variants[i];
+    }
+    enum status status =
+        check_attention(env->dev, variants, n, order->seed, comm_rank(env->world), comm_size(env->world));
     TRY(group_agree(env, status));
     for (int i = 0; i < n; i++) {
-        text_print(what, sizeof what, "attention %s%s%s: masks, documents, lengths 0 to 1023", variants[i].attention->name,
-                   variants[i].isa >= 0 ? " " : "", variants[i].isa >= 0 ? attention_cpu_isa(variants[i].isa)->name : "");
+        variant_text(&variants[i], what);
         TRY(check_row_add(env, report, "kernel", what, &variants[i].tally, true));
     }
     return STATUS_OK;
 }
 
 /* Kernels of devices that are not this one. */
-static enum status waive_devices(struct bench_env *env, struct check_report *report)
+static enum status waive_devices(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
     struct dev *dev = NULL;
     if (dev_kind_of(env->dev) != DEV_CPU || report == NULL)
@@ -383,25 +397,40 @@ static enum status waive_devices(struct bench_env *env, struct check_report *rep
     text_print(why, sizeof why, "%s", status == STATUS_OK ? "these ranks compute on the cpu; --device cuda checks the GPU"
                                                          : status_last()->what);
     status_clear();
-    return check_row_waive(report, "kernel", "GPU kernels, exchanges and transports", RULE_ABSENT, why);
+    return check_row_waive(order, report, "kernel", "GPU kernels, exchanges and transports", RULE_ABSENT, why);
 }
 
-static enum status kernels_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+static enum status copy_row(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
-    enum dev_kind dev = dev_kind_of(env->dev);
-    int rank = comm_rank(env->world), ranks = comm_size(env->world);
-    TRY(attention_rows(env, seed, only, report));
-    struct tally copy = {0}, gemm = {0};
-    TRY(check_copy(env->dev, seed, rank, ranks, &copy));
-    TRY(check_row_add(env, report, "kernel", "copy with change of layout, sums of copies", &copy, true));
-    if (gemm_ready(dev) != STATUS_OK) { /* on every rank of this machine alike */
+    static const char what[] = "copy with change of layout, sums of copies";
+    struct tally tally = {0};
+    if (!check_asked(order, report, "kernel", what))
+        return STATUS_OK;
+    TRY(check_copy(env->dev, order->seed, comm_rank(env->world), comm_size(env->world), &tally));
+    return check_row_add(env, report, "kernel", what, &tally, true);
+}
+
+static enum status products_row(struct bench_env *env, const struct check_order *order, struct check_report *report)
+{
+    static const char what[] = "matrix product, in every form";
+    struct tally tally = {0};
+    if (gemm_ready(dev_kind_of(env->dev)) != STATUS_OK) { /* on every rank of this machine alike */
         const struct status_message message = *status_last();
         status_clear();
-        return check_row_waive(report, "kernel", "matrix product", RULE_ABSENT, message.what);
+        return check_row_waive(order, report, "kernel", "matrix product", RULE_ABSENT, message.what);
     }
-    TRY(check_products(env->dev, seed, rank, ranks, &gemm));
-    TRY(check_row_add(env, report, "kernel", "matrix product, in every form", &gemm, true));
-    return only == NULL ? waive_devices(env, report) : STATUS_OK;
+    if (!check_asked(order, report, "kernel", what))
+        return STATUS_OK;
+    TRY(check_products(env->dev, order->seed, comm_rank(env->world), comm_size(env->world), &tally));
+    return check_row_add(env, report, "kernel", what, &tally, true);
+}
+
+static enum status kernels_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
+{
+    TRY(attention_rows(env, order, report));
+    TRY(copy_row(env, order, report));
+    TRY(products_row(env, order, report));
+    return check_only(order) == NULL ? waive_devices(env, order, report) : STATUS_OK;
 }
 
 const struct check check_kernels = {.area = "kernel", .run = kernels_run};

@@ -19,12 +19,18 @@ void tally_cannot(struct tally *tally, const char *why);
 /* A status that is no reason to end the job becomes something wrong; the others are returned. */
 enum status tally_status(struct tally *tally, enum status status);
 
+/* NULL: any. */
+const struct plan *check_only(const struct check_order *order);
+/* Is a row of this text asked for? The same on all ranks. Asked before it is run, which is then told of. */
+bool check_asked(const struct check_order *order, const struct check_report *report, const char *area,
+                 const char *what);
 /* Collective: a row that passed on every rank, or what the first rank said that was wrong. cases: of this rank, or when `spread`
  * shared out among the ranks, so that they add. report is NULL off rank 0. */
 enum status check_row_add(struct bench_env *env, struct check_report *report, const char *area, const char *what,
                           const struct tally *tally, bool spread);
-/* Not collective: all ranks know. */
-enum status check_row_waive(struct check_report *report, const char *area, const char *what, enum rule rule, const char *why);
+/* Not collective: all ranks know. Nothing where it is not asked for. */
+enum status check_row_waive(const struct check_order *order, struct check_report *report, const char *area,
+                            const char *what, enum rule rule, const char *why);
 
 /* ---- check_kernels.c ---- */
 enum { CHECK_VARIANTS = 8 };

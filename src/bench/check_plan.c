@@ -313,29 +313,32 @@ static enum status path_check(const struct plan *base, const struct group *group
     return STATUS_OK;
 }
 
-static enum status plan_row(struct bench_env *env, uint64_t seed, const struct plan *base, const struct plan *only,
+static enum status plan_row(struct bench_env *env, const struct check_order *order, const struct plan *base,
                             struct check_report *report)
 {
     struct tally tally = {0};
     struct plan_space space;
     struct group group;
     char what[192];
-    space_make(env, base, only, &space);
+    space_make(env, base, check_only(order), &space);
+    char chunks[16] = "1,2,3";
+    if (space.nchunks == 1)
+        text_print(chunks, sizeof chunks, "%d", space.chunks[0]);
+    row_text(base, chunks, what);
+    if (!check_asked(order, report, "plan", what))
+        return STATUS_OK;
     int local = space.chunks[0] > LOCAL ? space.chunks[0] + space.chunks[0] % 2 : LOCAL; /* pairs of heads share a kv head */
     TRY(group_open(env, base->sp, &group));
     enum status status = tally_status(&tally, path_check(base, &group, &tally));
     for (int i = 0; i < CHECK_PROBLEMS && status == STATUS_OK && !tally.cannot; i++) {
         struct problem problem;
         check_problem(i, base->sp, comm_size(env->world), local, &problem);
-        struct visit visit = {.env = env, .group = &group, .problem = &problem, .seed = seed + (uint64_t)i, .tally = &tally};
+        struct visit visit = {
+            .env = env, .group = &group, .problem = &problem, .seed = order->seed + (uint64_t)i, .tally = &tally};
         status = tally_status(&tally, plan_enumerate(&problem, &space, visit_plan, &visit));
     }
     group_close(&group);
     TRY(status);
-    char chunks[16] = "1,2,3";
-    if (space.nchunks == 1)
-        text_print(chunks, sizeof chunks, "%d", space.chunks[0]);
-    row_text(base, chunks, what);
     return check_row_add(env, report, "plan", what, &tally, false);
 }
 
@@ -345,7 +348,7 @@ static bool wanted(const char *only, const char *name)
 }
 
 /* A ring of kernels that cannot be part of one is a row that says so. */
-static enum status ring_row(struct bench_env *env, uint64_t seed, const struct plan *base, const struct plan *only,
+static enum status ring_row(struct bench_env *env, const struct check_order *order, const struct plan *base,
                             struct check_report *report)
 {
     struct problem problem;
@@ -355,15 +358,16 @@ static enum status ring_row(struct bench_env *env, uint64_t seed, const struct p
     plan.dp_shard = problem.world / plan.sp;
     struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
     if (verdict_ok(&verdict))
-        return plan_row(env, seed, base, only, report);
+        return plan_row(env, order, base, report);
     row_text(base, "1", what);
-    return check_row_waive(report, "plan", what, verdict.rule, verdict.why);
+    return check_row_waive(order, report, "plan", what, verdict.rule, verdict.why);
 }
 
 /* All plans of an attention on groups of sp ranks: every exchange under ulysses, a ring, and rings whose places exchange. */
-static enum status attention_rows(struct bench_env *env, uint64_t seed, struct plan base, const struct plan *only,
+static enum status attention_rows(struct bench_env *env, const struct check_order *order, struct plan base,
                                   struct check_report *report)
 {
+    const struct plan *only = check_only(order);
     bool ulysses = only == NULL || only->method == PLAN_METHOD_ULYSSES, ring = only == NULL || only->method == PLAN_METHOD_RING;
     bool both = only == NULL || only->method == PLAN_METHOD_ULYSSES_RING;
     for (int e = 0; exchanges[e] != NULL; e++) {
@@ -372,38 +376,41 @@ static enum status attention_rows(struct bench_env *env, uint64_t seed, struct p
             continue;
         base.method = PLAN_METHOD_ULYSSES;
         if (ulysses)
-            TRY(plan_row(env, seed, &base, only, report));
+            TRY(plan_row(env, order, &base, report));
         base.method = PLAN_METHOD_ULYSSES_RING;
         for (base.ring = 2; base.ring < base.sp && both; base.ring++)
             if (base.sp % base.ring == 0 && (only == NULL || only->ring == base.ring))
-                TRY(ring_row(env, seed, &base, only, report));
+                TRY(ring_row(env, order, &base, report));
     }
     base.method = PLAN_METHOD_RING;
     text_print(base.exchange, sizeof base.exchange, "%s", PLAN_RING_EXCHANGE);
-    return ring && base.sp > 1 ? ring_row(env, seed, &base, only, report) : STATUS_OK;
+    return ring && base.sp > 1 ? ring_row(env, order, &base, report) : STATUS_OK;
 }
 
-static enum status plan_rows(struct bench_env *env, uint64_t seed, int sp, const struct plan *only, struct check_report *report)
+static enum status plan_rows(struct bench_env *env, const struct check_order *order, int sp,
+                             struct check_report *report)
 {
+    const struct plan *only = check_only(order);
     enum dev_kind dev = dev_kind_of(env->dev);
     bool kernels = false;
     for (int a = 0; attentions[a] != NULL; a++)
         kernels = kernels || attentions[a]->dev == dev;
     if (!kernels && sp == comm_size(env->world))
-        TRY(check_row_waive(report, "plan", "layers", RULE_ABSENT, "this build has no attention kernel for this device"));
+        TRY(check_row_waive(order, report, "plan", "layers", RULE_ABSENT,
+                            "this build has no attention kernel for this device"));
     for (int a = 0; attentions[a] != NULL; a++) {
         struct plan base;
         plan_default(&base);
         base.sp = sp;
         text_print(base.attention, sizeof base.attention, "%s", attentions[a]->name);
         if (attentions[a]->dev == dev && wanted(only != NULL ? only->attention : NULL, base.attention))
-            TRY(attention_rows(env, seed, base, only, report));
+            TRY(attention_rows(env, order, base, report));
     }
     return STATUS_OK;
 }
 
 /* What cannot run here, and why. */
-static enum status waive_rest(struct bench_env *env, struct check_report *report)
+static enum status waive_rest(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
     int ranks = comm_size(env->world);
     char what[192], why[256];
@@ -412,7 +419,7 @@ static enum status waive_rest(struct bench_env *env, struct check_report *report
             continue;
         text_print(what, sizeof what, "ulysses sp=%d", sp);
         text_print(why, sizeof why, "sp %d does not divide the %d ranks; %d ranks check it", sp, ranks, sp);
-        TRY(check_row_waive(report, "plan", what, RULE_WORLD, why));
+        TRY(check_row_waive(order, report, "plan", what, RULE_WORLD, why));
     }
     for (int method = 0; method < PLAN_METHOD_COUNT; method++) {
         struct problem problem;
@@ -426,18 +433,19 @@ static enum status waive_rest(struct bench_env *env, struct check_report *report
         struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
         text_print(what, sizeof what, "method %s", plan_method_name(plan.method));
         if (!verdict_ok(&verdict))
-            TRY(check_row_waive(report, "plan", what, verdict.rule, verdict.why));
+            TRY(check_row_waive(order, report, "plan", what, verdict.rule, verdict.why));
     }
     return STATUS_OK;
 }
 
-static enum status plan_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+static enum status plan_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
+    const struct plan *only = check_only(order);
     int ranks = comm_size(env->world);
     for (int sp = 1; sp <= ranks; sp++)
         if (ranks % sp == 0 && (only == NULL || only->sp == sp))
-            TRY(plan_rows(env, seed, sp, only, report));
-    return only == NULL ? waive_rest(env, report) : STATUS_OK;
+            TRY(plan_rows(env, order, sp, report));
+    return only == NULL ? waive_rest(env, order, report) : STATUS_OK;
 }
 
 const struct check check_plan = {.area = "plan", .run = plan_run};

@@ -255,16 +255,19 @@ static enum status try_groups(struct comm *job, uint64_t seed, struct tally *tal
     return STATUS_OK;
 }
 
-static enum status transport_row(struct bench_env *env, uint64_t seed, struct comm *job, struct check_report *report)
+static enum status transport_row(struct bench_env *env, const struct check_order *order, struct comm *job,
+                                 struct check_report *report)
 {
     struct tally tally = {0};
     char what[192];
     const char *name = comm_transport_name(job);
-    if (strncmp(comm_transport(job), name, strlen(name)) != 0)
-        tally_wrong(&tally, "%s says that '%.64s' carries data, which is not its name", name, comm_transport(job));
     text_print(what, sizeof what, "%s: every collective%s", comm_transport(job),
                comm_size(job) >= 4 && comm_size(job) % 2 == 0 ? ", job and groups" : "");
-    TRY(tally_status(&tally, try_groups(job, seed, &tally)));
+    if (!check_asked(order, report, "transport", what))
+        return STATUS_OK;
+    if (strncmp(comm_transport(job), name, strlen(name)) != 0)
+        tally_wrong(&tally, "%s says that '%.64s' carries data, which is not its name", name, comm_transport(job));
+    TRY(tally_status(&tally, try_groups(job, order->seed, &tally)));
     return check_row_add(env, report, "transport", what, &tally, false);
 }
 
@@ -274,7 +277,7 @@ static bool is_world(const struct bench_env *env, const struct transport *transp
 }
 
 /* Another way for the same ranks, when it exists and is not the job's own. */
-static enum status other_row(struct bench_env *env, uint64_t seed, const struct transport *transport,
+static enum status other_row(struct bench_env *env, const struct check_order *order, const struct transport *transport,
                              const char *carrier, struct check_report *report)
 {
     struct comm *job = NULL;
@@ -285,27 +288,27 @@ static enum status other_row(struct bench_env *env, uint64_t seed, const struct 
     if (status == STATUS_ABSENT || status == STATUS_UNSUPPORTED) {
         text_print(why, sizeof why, "%s", status_last()->what);
         status_clear();
-        return check_row_waive(report, "transport", what, RULE_ABSENT, why);
+        return check_row_waive(order, report, "transport", what, RULE_ABSENT, why);
     }
     TRY(status);
     if (!is_world(env, transport) || strcmp(comm_transport(job), comm_transport(env->world)) != 0)
-        status = transport_row(env, seed, job, report);
+        status = transport_row(env, order, job, report);
     comm_close(job);
     return status;
 }
 
-static enum status transport_run(struct bench_env *env, uint64_t seed, const struct plan *only, struct check_report *report)
+static enum status transport_run(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
     static const char *const whole[] = {NULL};
     if (comm_size(env->world) == 1)
-        return check_row_waive(report, "transport", "collectives", RULE_WORLD, "one rank moves nothing");
-    TRY(transport_row(env, seed, env->world, report));
-    for (int i = 0; only == NULL && transports[i] != NULL; i++) {
+        return check_row_waive(order, report, "transport", "collectives", RULE_WORLD, "one rank moves nothing");
+    TRY(transport_row(env, order, env->world, report));
+    for (int i = 0; check_only(order) == NULL && transports[i] != NULL; i++) {
         const char *const *carrier = transports[i]->carriers != NULL ? transports[i]->carriers : whole;
         if (transports[i]->dev != dev_kind_of(env->dev) || (*carrier == NULL && is_world(env, transports[i])))
             continue;
         do
-            TRY(other_row(env, seed, transports[i], *carrier, report));
+            TRY(other_row(env, order, transports[i], *carrier, report));
         while (*carrier != NULL && *++carrier != NULL);
     }
     return STATUS_OK;

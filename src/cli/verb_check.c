@@ -1,5 +1,7 @@
 /* cli/verb_check.c -- `sptune check`: correctness of everything that can run here. */
 #include "base/log.h"
+#include "base/progress.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "bench/check.h"
 #include "cli/cli.h"
@@ -11,6 +13,7 @@
 
 static const struct opt options[] = {
     {"area", 0, OPT_VALUE, "LIST", "areas to check, such as exchange,plan [all]"},
+    {"rows", 0, OPT_VALUE, "TEXT", "only rows with this in them, such as 'sp=2 push' [all]"},
     {"ranks", 0, OPT_VALUE, "N", "processes started here [the launcher's, else the GPUs, else 2]"},
     {"device", 0, OPT_VALUE, "KIND", "auto, cpu or cuda [auto]"},
     {"oversubscribe", 0, OPT_FLAG, NULL, "ranks may share a GPU: results hold, times mean nothing [one rank a GPU]"},
@@ -18,6 +21,11 @@ static const struct opt options[] = {
     {"transport", 0, OPT_VALUE, "NAME",
      "a transport (ucx, nccl), or a part of UCX: shm, sysv or tcp [the best that works]"},
     {0},
+};
+
+struct asked {
+    unsigned areas;
+    const char *rows;
 };
 
 static const char *outcome_name(enum check_outcome outcome)
@@ -74,6 +82,14 @@ static enum status print(const struct check_report *report, int64_t ranks, bool 
     return status;
 }
 
+static enum status some_row(const struct check_report *report, const char *rows)
+{
+    if (report->nrows > 0 || rows[0] == '\0')
+        return STATUS_OK;
+    return HINT(FAIL(STATUS_USAGE, "no row that is checked here has '%s' in it", rows),
+                "`sptune check` without --rows shows them all");
+}
+
 static enum status verdict(const struct check_report *report)
 {
     for (int i = 0; i < report->nrows; i++)
@@ -84,20 +100,33 @@ static enum status verdict(const struct check_report *report)
     return report->passed > 0 ? STATUS_OK : FAIL(STATUS_NODATA, "nothing could be checked");
 }
 
+static void begins(const char *area, const char *what, int rows)
+{
+    char label[256];
+    text_print(label, sizeof label, "%s %s", area, what);
+    progress_step(rows, label, -1);
+}
+
 static enum status root(struct ranks *ranks, void *arg)
 {
+    const struct asked *asked = arg;
     struct cli *cli = ranks->cli;
     struct check_order order;
-    struct check_report report = {0};
+    struct check_report report = {.begins = begins};
     int n = comm_size(ranks->env.world);
     bool oversubscribed = ranks->shared || n > ranks->env.usable_cpus;
     memset(&order, 0, sizeof order); /* it is broadcast as bytes */
     order.seed = cli->seed;
-    order.areas = *(const unsigned *)arg;
+    order.areas = asked->areas;
+    text_print(order.rows, sizeof order.rows, "%s", asked->rows);
     if (n > ranks->env.usable_cpus)
         log_warn("%d ranks on %d usable CPUs: oversubscribed, correct but slow", n, ranks->env.usable_cpus);
     TRY(ranks_tell(ranks, "check", &order, sizeof order));
+    progress_begin("check", 0);
     enum status status = check_run(&ranks->env, &order, &report);
+    progress_end();
+    if (status == STATUS_OK)
+        status = some_row(&report, order.rows);
     struct json_envelope envelope = cli_envelope(cli);
     if (status == STATUS_OK)
         status = cli->json ? cli_print_json(cli, to_json(&report, n, oversubscribed, &envelope))
@@ -106,6 +135,16 @@ static enum status root(struct ranks *ranks, void *arg)
         status = verdict(&report);
     check_report_free(&report);
     return status;
+}
+
+static enum status rows_asked(const struct cli *cli, const char **out)
+{
+    enum { MOST = sizeof(((struct check_order *)NULL)->rows) - 1 };
+    const char *rows = opt_value(&cli->opts, "rows");
+    if (rows != NULL && (rows[0] == '\0' || strlen(rows) > MOST))
+        return FAIL(STATUS_USAGE, "--rows '%.80s': right would be 1 to %d characters of a row", rows, (int)MOST);
+    *out = rows != NULL ? rows : "";
+    return STATUS_OK;
 }
 
 static enum status areas_asked(const struct cli *cli, unsigned *out)
@@ -121,16 +160,17 @@ static enum status areas_asked(const struct cli *cli, unsigned *out)
 static enum status run(struct cli *cli)
 {
     int64_t n = 0;
-    unsigned areas = 0;
+    struct asked asked = {.rows = ""};
     struct topo topo;
     struct ranks_options how;
-    TRY(areas_asked(cli, &areas));
+    TRY(areas_asked(cli, &asked.areas));
+    TRY(rows_asked(cli, &asked.rows));
     TRY(ranks_options_read(cli, &how));
     TRY(topo_open("local", &topo));
     enum status status = ranks_count(cli, &topo, 0, &n);
     how.n = (int)n;
     if (status == STATUS_OK)
-        status = ranks_run(cli, &topo, &how, root, &areas);
+        status = ranks_run(cli, &topo, &how, root, &asked);
     topo_free(&topo);
     return status;
 }
@@ -139,7 +179,7 @@ static const struct opt *const tables[] = {options, NULL};
 
 const struct verb verb_check = {
     .name = "check",
-    .usage = "[--area LIST] [--ranks N] [--device KIND] [--transport NAME]",
+    .usage = "[--area LIST] [--rows TEXT] [--ranks N] [--device KIND] [--transport NAME]",
     .about = "correctness of every kernel, transport, exchange and plan",
     .help = "Runs every kernel, transport, exchange and enumerable plan on small problems against a double precision "
             "reference; "

@@ -21,7 +21,7 @@ static int everything(const struct launch *launch, void *arg)
     const struct check_order order = {.seed = 1};
     struct bench_env env;
     struct side side;
-    struct check_report report;
+    struct check_report report = {0};
     (void)arg;
     RANK_TRY(bench_test_open(&side, launch, &env));
     RANK_TRY(check_run(&env, &order, &report));
@@ -64,11 +64,19 @@ static void test_everything(void **state)
     ranks_pass(2, everything, no_arg);
 }
 
+static int begun;
+
+static void row_begins(const char *area, const char *what, int rows)
+{
+    (void)area;
+    begun += strstr(what, "sp=2 packed ") != NULL && rows == begun;
+}
+
 static int only_one(const struct launch *launch, void *arg)
 {
     struct bench_env env;
     struct side side;
-    struct check_report report;
+    struct check_report report = {0};
     struct check_order order = {.seed = 1, .has_only = true};
     struct plan *only = &order.only;
     (void)arg;
@@ -102,6 +110,15 @@ static int only_one(const struct launch *launch, void *arg)
         RANK_CHECK(report.failed == 0 && report.passed > 0);
         for (int i = 0; i < report.nrows; i++)
             RANK_CHECK(strcmp(report.rows[i].area, "transport") == 0 || strcmp(report.rows[i].area, "exchange") == 0);
+        check_report_free(&report);
+    }
+    order = (struct check_order){.seed = 1, .rows = "sp=2 packed "};
+    report = (struct check_report){.begins = row_begins};
+    RANK_TRY(check_run(&env, &order, &report));
+    if (launch->rank == 0) {
+        RANK_CHECK(report.failed == 0 && report.passed == 3 && begun == 3); /* plans of two kernels, and a block */
+        for (int i = 0; i < report.nrows; i++)
+            RANK_CHECK(strstr(report.rows[i].what, "sp=2 packed ") != NULL);
         check_report_free(&report);
     }
     side_close(&side);
@@ -223,7 +240,7 @@ static int wrong_transports(const struct launch *launch, void *arg)
     const struct check_order order = {.seed = 1, .areas = 1u << 1};
     struct bench_env env;
     struct side side;
-    struct check_report report;
+    struct check_report report = {0};
     (void)arg;
     RANK_TRY(bench_test_open(&side, launch, &env));
     const struct transport *right = side.comm->job->transport;
