@@ -146,14 +146,14 @@ const struct target target_accelerate = {
                .context_cpu_bytes =
                    500000000,       /* a Python process with PyTorch, Transformers and gloo: about 0.5 GB resident */
                .host_factor = 1.5}, /* DeepSpeed's estimator */
-    /* Transformers 5.17's Llama run eagerly, a kernel an operation. A norm: to fp32, square, mean, scale, back, times weight; rotary: two
-     * products, a half-turned copy, a sum. The plain loss makes fp32 of the logits, and softmax reads them three times; tiles do so twice;
-     * Liger's works in place. */
-    .elementwise = {.norm = {{4, 7}, {8, 13}},
-                    .turn = {{10, 0}, {10, 0}},
+    /* Transformers 5.17's Llama run eagerly, a kernel an operation, counted by scripts/peers/elementwise.py. Sums, backward: residuals',
+     * and what q, k, v and what gate and up give to their input. The plain loss makes fp32 of the logits, and softmax reads them three
+     * times; tiles do so twice; Liger's works in place. */
+    .elementwise = {.norm = {{4, 7}, {8, 19}},
+                    .turn = {{10, 0}, {17, 0}},
                     .act = {{2, 0}, {3, 0}},
                     .gate = {{3, 0}, {6, 0}},
-                    .sum = {{3, 0}, {3, 0}},
+                    .sum = {{3, 0}, {7.5, 0}},
                     .loss = {[PLAN_LOSS_PLAIN] = {2, 11}, [PLAN_LOSS_TILED] = {3, 16}, [PLAN_LOSS_FUSED] = {3, 0}}},
     .check = accelerate_check,
 };

@@ -158,12 +158,17 @@ struct work_gemm work_logits(const struct model *model, const struct problem *pr
     return (struct work_gemm){"logits", s, model->vocab, model->hidden, some, 1, s};
 }
 
+static double touched(const struct target_touch *touch, const struct problem *problem)
+{
+    return touch->stored * dtype_bytes(problem->dtype) + touch->fp32 * (double)sizeof(float);
+}
+
 double work_elementwise(const struct model *model, const struct problem *problem, const struct plan *plan,
                         const struct target *target)
 {
     const struct target_elementwise *e = &target->elementwise;
     struct work_gemm gemms[WORK_GEMMS], logits = work_logits(model, problem, plan);
-    double narrow = dtype_bytes(problem->dtype), bytes = 0;
+    double bytes = 0;
     double ways = plan_ways(plan), tokens = (double)tokens_local(problem, plan), rows = tokens * (double)model->hidden;
     double turned = tokens * ways * problem->head_dim *
                     (problem->heads / ways + model_kv_local(problem->kv_heads, (int)ways)); /* elements of q and k */
@@ -183,10 +188,10 @@ double work_elementwise(const struct model *model, const struct problem *problem
                                    inner,
                                    model->gated ? inner : 0};
         for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
-            bytes += (back ? 1 : work_forward_passes(plan)) * elements[i] * (t[i]->stored * narrow + t[i]->fp32 * 4);
+            bytes += (back ? 1 : work_forward_passes(plan)) * elements[i] * touched(t[i], problem);
+        bytes += rows * touched(&e->norm[back], problem); /* the last norm, which no layer runs again */
     }
-    const struct target_touch *loss = &e->loss[plan->loss];
-    return bytes + (double)logits.m * (double)logits.n * logits.count * (loss->stored * narrow + loss->fp32 * 4);
+    return bytes + (double)logits.m * (double)logits.n * logits.count * touched(&e->loss[plan->loss], problem);
 }
 
 /* What sp/ring.c allocates, its kernel's workspace not. tokens: of a row, heads: of a rank. */
