@@ -29,13 +29,14 @@ void work_exchange(const struct problem *problem, const struct plan *plan, bool 
 double work_attention_flops(const struct problem *problem, const struct plan *plan, bool backward);
 
 /* Linear layers of all transformer layers and one rank as (m, n, k) products, under split_gather of this rank's pieces with the tokens
- * of all; backward runs each twice (dX, dW). A forward pass multiplies 2*m*n*k * count * layers. */
+ * of all; backward runs each twice (dX, dW). A forward pass multiplies 2*m*n*k * count * layers, once or, where layers run again, twice. */
 struct work_gemm {
     const char *name; /* "qkv", "o", "router", "gate_up", "down", "shared_gate_up", "dense_down", ..., "logits" */
     int64_t m, n, k;
     int count;        /* products of this shape in a layer: the experts that a token visits, else 1 */
     int layers;       /* layers that have it */
     int64_t rows;     /* rows of one product as it runs: m, of experts m * count / experts */
+    int forwards;     /* passes; 1 of a layer's last product, as nothing keeps its output */
 };
 enum { WORK_GEMMS = 12 };
 /* Of a mixture: the active experts, shared ones, and the layers that are dense. */

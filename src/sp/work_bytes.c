@@ -127,7 +127,8 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
     int64_t ways = plan_ways(plan), s = tokens_local(problem, plan) * ways, hidden = model->hidden;
     int64_t heads = problem->heads / ways, kv = model_kv_local(problem->kv_heads, (int)ways), ffn = model->ffn / ways;
     int64_t dim = problem->head_dim, dim_v = problem_dim_v(problem), wide = gated ? 2 : 1;
-    struct work_gemm each = {.m = s, .rows = s, .count = 1, .layers = layers}, expert;
+    struct work_gemm each = {.m = s, .rows = s, .count = 1, .layers = layers, .forwards = work_forward_passes(plan)},
+                     expert;
     struct gemm_list list = {out, 0};
     gemm_add(&list, each, "qkv", heads * dim + kv * (dim + dim_v), hidden);
     gemm_add(&list, each, "o", hidden, heads * dim_v);
@@ -140,12 +141,15 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
         expert.rows = expert.rows > 0 ? expert.rows : 1;
     }
     gemm_add(&list, expert, gated ? "gate_up" : "up", wide * ffn, hidden);
+    if (!mixture) /* the weights of experts are given to their outputs */
+        expert.forwards = 1;
     gemm_add(&list, expert, "down", hidden, ffn);
     if (mixture) {
         gemm_add(&list, each, gated ? "shared_gate_up" : "shared_up", wide * model->ffn_shared, hidden);
         gemm_add(&list, each, "shared_down", hidden, model->ffn_shared);
         each.layers = dense;
         gemm_add(&list, each, gated ? "dense_gate_up" : "dense_up", wide * model->ffn_dense, hidden);
+        each.forwards = 1;
         gemm_add(&list, each, "dense_down", hidden, model->ffn_dense);
     }
     return list.n;
@@ -155,7 +159,7 @@ struct work_gemm work_logits(const struct model *model, const struct problem *pr
 {
     bool some = model->vocab > 0 && model->hidden > 0;
     int64_t s = tokens_local(problem, plan);
-    return (struct work_gemm){"logits", s, model->vocab, model->hidden, some, 1, s};
+    return (struct work_gemm){"logits", s, model->vocab, model->hidden, some, 1, s, 1};
 }
 
 static double touched(const struct target_touch *touch, const struct problem *problem)

@@ -197,13 +197,13 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
                     work_attention_flops(&p, plan, true) * 1e-12, p.heads / plan->sp, p.heads);
         return;
     case PART_GEMM:
-        explain_say(out, 2,
-                    "  %lld micro-steps x (%d forward + 2 backward) x products of a rank's tokens, each in its layers:",
-                    steps, passes);
+        explain_say(
+            out, 2,
+            "  %lld micro-steps x (forward + 2 backward) x products of a rank's tokens, each in its layers:", steps);
         for (int i = 0, n = work_gemms(&d->model, &p, plan, gemm); i < n; i++)
-            explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times, in %d layers", gemm[i].name,
-                        (long long)gemm[i].m, (long long)gemm[i].n, (long long)gemm[i].k, gemm[i].count,
-                        gemm[i].layers);
+            explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times, in %d layers, %d forward", gemm[i].name,
+                        (long long)gemm[i].m, (long long)gemm[i].n, (long long)gemm[i].k, gemm[i].count, gemm[i].layers,
+                        gemm[i].forwards);
         return;
     case PART_LOGITS:
         gemm[0] = work_logits(&d->model, &p, plan);

@@ -149,6 +149,19 @@ static double exchanged(const struct explain_document *d, const struct plan *pla
               : f * (double)forward.bytes_out + (double)backward.bytes_out;
 }
 
+/* Of a micro-step: a share of its time. */
+static double multiplied(const struct explain_document *d, const struct plan *plan)
+{
+    struct problem problem;
+    struct work_gemm gemms[WORK_GEMMS];
+    double flops = 0;
+    explain_problem(d, plan, &problem);
+    for (int i = 0, n = work_gemms(&d->model, &problem, plan, gemms); i < n; i++)
+        flops += (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * gemms[i].layers *
+                 (gemms[i].forwards + 2);
+    return flops;
+}
+
 static double elementwise(const struct explain_document *d, const struct plan *plan)
 {
     struct problem problem;
@@ -168,7 +181,7 @@ static void time_again(const struct explain_document *d, struct row *row)
     scale[PART_EXCHANGE_IN] = steps * ratio(exchanged(d, q, true), exchanged(d, p, true));
     scale[PART_EXCHANGE_OUT] = steps * ratio(exchanged(d, q, false), exchanged(d, p, false));
     scale[PART_ATTENTION] = steps * (fq + 2.5) / (fp + 2.5);
-    scale[PART_GEMM] = steps * (fq + 2) / (fp + 2);
+    scale[PART_GEMM] = steps * ratio(multiplied(d, q), multiplied(d, p));
     scale[PART_LOGITS] = steps * work_loss_products(q) / work_loss_products(p);
     scale[PART_ELEMENTWISE] = steps * ratio(elementwise(d, q), elementwise(d, p));
     scale[PART_ZERO] = ratio(bytes_q, bytes_p);

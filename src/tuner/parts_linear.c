@@ -62,12 +62,13 @@ enum status parts_linear(const struct parts_build *build)
 {
     const struct model *model = &build->request->model;
     const struct plan *plan = build->plan;
-    double steps = (double)plan->accumulate, passes = (work_forward_passes(plan) + 2) * steps;
+    double steps = (double)plan->accumulate;
     struct problem problem = build->request->problem;
     struct work_gemm gemms[WORK_GEMMS];
     problem.batch = plan->micro_batch;
     for (int i = 0, n = work_gemms(model, &problem, plan, gemms); i < n; i++) {
         const struct work_gemm *g = &gemms[i];
+        double passes = (g->forwards + 2) * steps;
         TRY(add_product(build, g->rows, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * g->layers * passes,
                         PRICE_GEMM));
     }

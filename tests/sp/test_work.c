@@ -276,10 +276,13 @@ static void products_of_experts_and_of_heads_alone(void **state)
     const struct {
         const char *name;
         int64_t n, k;
-        int count, layers;
-    } want[] = {{"qkv", 6144, 4096, 1, 32},         {"o", 4096, 4096, 1, 32},        {"router", 8, 4096, 1, 29},
-                {"up", 14336, 4096, 2, 29},         {"down", 4096, 14336, 2, 29},    {"shared_up", 2048, 4096, 1, 29},
-                {"shared_down", 4096, 2048, 1, 29}, {"dense_up", 18432, 4096, 1, 3}, {"dense_down", 4096, 18432, 1, 3}};
+        int count, layers, forwards;
+    } want[] = {{"qkv", 6144, 4096, 1, 32, 2},         {"o", 4096, 4096, 1, 32, 2},
+                {"router", 8, 4096, 1, 29, 2},         {"up", 14336, 4096, 2, 29, 2},
+                {"down", 4096, 14336, 2, 29, 2},       {"shared_up", 2048, 4096, 1, 29, 2},
+                {"shared_down", 4096, 2048, 1, 29, 2}, {"dense_up", 18432, 4096, 1, 3, 2},
+                {"dense_down", 4096, 18432, 1, 3, 1}};
+    plan.checkpointing = PLAN_CHECKPOINTING_FULL;
     assert_int_equal(work_gemms(&moe, &problem, &plan, gemm), CHECK_COUNT(want));
     for (int i = 0; i < CHECK_COUNT(want); i++) {
         assert_string_equal(gemm[i].name, want[i].name);
@@ -288,7 +291,15 @@ static void products_of_experts_and_of_heads_alone(void **state)
         assert_int_equal(gemm[i].k, want[i].k);
         assert_int_equal(gemm[i].count, want[i].count);
         assert_int_equal(gemm[i].layers, want[i].layers);
+        assert_int_equal(gemm[i].forwards, want[i].forwards);
     }
+    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, gemm), 4);
+    for (int i = 0; i < 4; i++) /* of a layer that runs again nobody needs its output */
+        assert_int_equal(gemm[i].forwards, strcmp(gemm[i].name, "down") == 0 ? 1 : 2);
+    plan.checkpointing = PLAN_CHECKPOINTING_NONE;
+    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, gemm), 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(gemm[i].forwards, 1);
     struct model heads = {.layers = 1, .heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128};
     assert_int_equal(work_gemms(&heads, &problem, &plan, gemm), 0);
     assert_int_equal(work_logits(&heads, &problem, &plan).count, 0);

@@ -56,14 +56,14 @@ double fake_case_us(const struct fake *fake, const struct bench_case *c)
 }
 
 static double products_us(const struct fake *fake, const struct request *r, const struct problem *problem,
-                          const struct plan *plan, double forwards)
+                          const struct plan *plan)
 {
     struct work_gemm gemms[WORK_GEMMS], logits = work_logits(&r->model, problem, plan);
     double flops = 2.0 * (double)logits.m * (double)logits.n * (double)logits.k * logits.count *
                    (plan->loss == PLAN_LOSS_TILED ? 4 : 3);
     for (int i = work_gemms(&r->model, problem, plan, gemms) - 1; i >= 0; i--)
         flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * gemms[i].layers *
-                 (forwards + 2);
+                 (gemms[i].forwards + 2);
     return flops / fake->gemm_GFLOPs * 1e-3;
 }
 
@@ -80,7 +80,7 @@ double fake_step_us(const struct fake *fake, const struct request *r, const stru
             micro += (backward ? 1 : forwards) * (in + attention_us(fake, &problem, plan, backward) + out);
         }
     }
-    micro += products_us(fake, r, &problem, plan, forwards);
+    micro += products_us(fake, r, &problem, plan);
     struct work_zero zero;
     work_zero(&r->model, &r->problem, plan, r->target, &zero);
     double wire = (double)(zero.gather_bytes + zero.reduce_bytes) / fake->collective_GBps * 1e-3;

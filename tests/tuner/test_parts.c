@@ -240,7 +240,7 @@ static void test_products(void **state)
         double truth = 0, priced = 0;
         for (int i = work_gemms(&request.model, &request.problem, &plan, gemms) - 1; i >= 0; i--)
             truth += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count *
-                     gemms[i].layers * 4;
+                     gemms[i].layers * (gemms[i].forwards + 2);
         list(&plan, PARTS_SPLIT, &whole, &parts);
         for (int i = 0; i < parts.n; i++) {
             const struct bench_case *c = &parts.item[i].c;
@@ -301,7 +301,7 @@ static void test_shared_experts(void **state)
     request.model.ffn_dense = 9000;
     list(&plan, PARTS_SPLIT, &whole, &shared);
     int64_t sparse = request.model.ffn * request.model.experts_per_token;
-    flops = 2.0 * 4096 * 3 * (double)(9000 - sparse) * (double)request.model.hidden * 3 * 4;
+    flops = 2.0 * 4096 * (double)((2 * 4 + 3) * 9000 - 3 * 4 * sparse) * (double)request.model.hidden * 3;
     flops -= 2.0 * 4096 * (double)request.model.experts * (double)request.model.hidden * 3 * 4; /* and no router */
     CHECK_NEAR(sum_us(&shared) - elementwise_us(&plan) - before, flops / fake_default.gemm_GFLOPs * 1e-3,
                before * 1e-9);
