@@ -139,6 +139,22 @@ void data_close(struct data *data)
     free(data);
 }
 
+enum status data_sample(const struct data *data, uint64_t *out)
+{
+    enum { PIECES = 64, BYTES = 4096 };
+    unsigned char piece[BYTES] = {0};
+    const int64_t all = data->tokens * data_token_bytes(data->o.form), most = all < BYTES ? all : BYTES;
+    uint64_t hash = (uint64_t)all;
+    for (int i = 0; i < PIECES; i++) {
+        int64_t at = (int64_t)((double)(all - most) * i / (PIECES - 1));
+        TRY(file_read_at(data->fd, data->o.name, at, piece, (size_t)most));
+        for (int64_t b = 0; b < most; b++)
+            hash = (hash ^ piece[b]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    }
+    *out = hash;
+    return STATUS_OK;
+}
+
 int64_t data_tokens(const struct data *data)
 {
     return data->tokens;

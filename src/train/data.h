@@ -79,6 +79,9 @@ int data_check_rounds(const struct data *data, int ranks);
 /* Part `part` of `parts` of it. STATUS_USAGE names the first that is not; an interrupt ends it. */
 enum status data_check(struct data *data, int part, int parts);
 
+/* A hash of up to 64 pieces of the file, of 4 KiB each, its ends among them: two that differ are different files. */
+enum status data_sample(const struct data *data, uint64_t *out);
+
 int64_t data_tokens(const struct data *data);            /* of the file */
 int64_t data_steps(const struct data *data);             /* that every group can be served in; the same on every rank */
 int64_t data_seq(const struct data *data, int64_t step); /* tokens of its rows before padding */

@@ -67,16 +67,24 @@ static enum status data_prepare(struct trainer *t)
     return mem_alloc((size_t)o->plan.accumulate * sizeof *t->batch, "batches", (void **)&t->batch);
 }
 
-/* A stale copy on one host would be other rows for a part of a sequence. Of as many tokens, but others, nobody knows. */
-static enum status tokens_alike(const struct trainer *t)
+/* A stale copy on one host would be other rows for a part of a sequence. */
+static enum status data_alike(const struct trainer *t)
 {
-    double n[2] = {(double)data_tokens(t->data), -(double)data_tokens(t->data)};
-    TRY(comm_max(t->world, n, 2));
-    if (n[0] == -n[1])
-        return STATUS_OK;
-    return status_agreed(
-        HINT(FAIL(STATUS_USAGE, "%s: %.0f tokens for one rank, %.0f for another", t->options.data, n[0], -n[1]),
-             "the same file on all hosts"));
+    enum { EXACT = 52 }; /* bits of a double */
+    const char *right = "the same file on all hosts", *name = t->options.data;
+    uint64_t hash = 0;
+    TRY(comm_agree(t->world, data_sample(t->data, &hash), "read the data"));
+    const double tokens = (double)data_tokens(t->data), sample = (double)(hash >> (64 - EXACT));
+    double most[4] = {tokens, -tokens, sample, -sample};
+    TRY(comm_max(t->world, most, 4));
+    if (most[0] != -most[1])
+        return status_agreed(
+            HINT(FAIL(STATUS_USAGE, "%s: %.0f tokens for one rank, %.0f for another", name, most[0], -most[1]), "%s",
+                 right));
+    if (most[2] != -most[3])
+        return status_agreed(
+            HINT(FAIL(STATUS_USAGE, "%s: other bytes for one rank than for another", name), "%s", right));
+    return STATUS_OK;
 }
 
 /* Before anything is taken or trained. Rank 0 alone hears an interrupt: the others learn of it after a round. */
@@ -173,7 +181,7 @@ enum status trainer_create(const struct trainer_options *options, struct comm *w
                        layout_create_cut(&options->model, options->dtype, ways, comm_rank(world) % ways, &t->layout),
                        "read the model"));
     TRY_OUT(comm_agree(world, data_prepare(t), "open the data"));
-    TRY_OUT(tokens_alike(t));
+    TRY_OUT(data_alike(t));
     TRY_OUT(tokens_fit(t));
     TRY_OUT(groups_create(world, &options->plan, dev, &t->groups));
     TRY_OUT(fits(t));
