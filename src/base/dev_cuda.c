@@ -417,7 +417,8 @@ static enum status cuda_event_create(struct dev *dev, struct dev_event **out)
 
 static void cuda_event_destroy(struct dev_event *event)
 {
-    cudaEventDestroy(((struct cuda_event *)event)->event);
+    if (!dev_cuda_stuck())
+        cudaEventDestroy(((struct cuda_event *)event)->event);
     free(event);
 }
 
@@ -457,6 +458,8 @@ static enum status capture(struct dev_queue *queue, enum status (*fn)(void *arg)
     TRY(dev_cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a graph"));
     enum status status = fn(arg);
     const struct status_message kept = *status_last();
+    if (dev_cuda_stuck())
+        return status;
     cudaError_t error = cudaStreamEndCapture(stream, &graph);
     if (status == STATUS_OK)
         status = dev_cuda_status(error, "ending a graph");

@@ -17,6 +17,7 @@ enum style { SILENT, REDRAW, LINES };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum style style = SILENT;
 static int64_t every_ns; /* at most one line in this time */
+static bool each;        /* but for progress_at */
 static int64_t begun_ns, shown_ns;
 static bool drawn; /* a redrawn line stands on the terminal now */
 static char title[96];
@@ -28,6 +29,7 @@ void progress_setup(enum progress_mode mode)
     bool terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
     pthread_mutex_lock(&lock);
     style = mode == PROGRESS_NONE ? SILENT : mode == PROGRESS_AUTO && terminal ? REDRAW : LINES;
+    each = mode == PROGRESS_PLAIN;
     every_ns = style == REDRAW ? 100000000 : mode == PROGRESS_AUTO ? 10000000000 : 1000000000;
     pthread_mutex_unlock(&lock);
 }
@@ -84,12 +86,12 @@ static void show(const char *line)
     drawn = true;
 }
 
-void progress_step(int done, const char *label, int64_t left_us)
+static void step(int done, const char *label, int64_t left_us, bool always)
 {
     char line[256], left[UNITS_BUF], of[32] = "", remains[UNITS_BUF + 8] = "";
     pthread_mutex_lock(&lock);
     int64_t now = clock_ns();
-    if (style == SILENT || (shown_ns && now - shown_ns < every_ns)) {
+    if (style == SILENT || (shown_ns && now - shown_ns < every_ns && !always)) {
         pthread_mutex_unlock(&lock);
         return;
     }
@@ -105,6 +107,16 @@ void progress_step(int done, const char *label, int64_t left_us)
     text_clean(line);
     show(line);
     pthread_mutex_unlock(&lock);
+}
+
+void progress_step(int done, const char *label, int64_t left_us)
+{
+    step(done, label, left_us, false);
+}
+
+void progress_at(int done, const char *label)
+{
+    step(done, label, -1, each);
 }
 
 void progress_end(void)

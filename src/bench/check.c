@@ -118,7 +118,7 @@ enum status check_row_waive(const struct check_order *order, struct check_report
                             const char *what, enum rule rule, const char *why)
 {
     struct check_row row = {.outcome = CHECK_WAIVED, .rule = rule};
-    if (report == NULL || strstr(what, order->rows) == NULL)
+    if (report == NULL || !check_asked(order, what))
         return STATUS_OK;
     row_name(&row, area, what);
     text_print(row.why, sizeof row.why, "%s", why);
@@ -130,13 +130,15 @@ const struct plan *check_only(const struct check_order *order)
     return order->has_only ? &order->only : NULL;
 }
 
-bool check_asked(const struct check_order *order, const struct check_report *report, const char *area, const char *what)
+bool check_asked(const struct check_order *order, const char *what)
 {
-    if (strstr(what, order->rows) == NULL)
-        return false;
+    return strstr(what, order->rows) != NULL;
+}
+
+void check_begins(const struct check_report *report, const char *area, const char *what)
+{
     if (report != NULL && report->begins != NULL)
         report->begins(area, what, report->nrows);
-    return true;
 }
 
 enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report)

@@ -26,7 +26,7 @@ struct check_report {
     int cases, passed, failed, waived; /* rows */
     int remembered;                    /* rows that passed when the store remembers the check: it is not run again */
     void (*begins)(const char *area, const char *what,
-                   int rows); /* NULL, or told of each row before it is run; rows: there are */
+                   int rows); /* NULL, or told of each row before it is run; rows: there are so far */
 };
 void check_report_free(struct check_report *report);
 
@@ -45,7 +45,7 @@ struct check {
 };
 extern const struct check *const checks[]; /* NULL-terminated */
 
-/* A failed check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for
+/* Of `report` it keeps `begins` alone. A failed check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for
  * the serve loop. */
 enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report);
 enum status check_serve(struct bench_env *env, const void *data, size_t bytes);

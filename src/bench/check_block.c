@@ -104,8 +104,9 @@ static enum status block_row(struct bench_env *env, const struct check_order *or
         text_print(ring, sizeof ring, " ring=%d", base->ring);
     text_print(what, sizeof what, "%s sp=%d%s %s %s", plan_method_name(base->method), base->sp, ring, base->exchange,
                base->attention);
-    if (!check_asked(order, report, "block", what))
+    if (!check_asked(order, what))
         return STATUS_OK;
+    check_begins(report, "block", what);
     enum status status = group_agree(env, dev_queue_create(env->dev, &queue));
     if (status == STATUS_OK)
         status = group_open(env, base->sp, &group);

@@ -301,8 +301,9 @@ static enum status exchange_row(struct bench_env *env, const struct check_order 
     struct group group;
     char what[192];
     text_print(what, sizeof what, "%s sp=%d: in, middle, back; chunks, copies summed", exchange->name, sp);
-    if (!check_asked(order, report, "exchange", what))
+    if (!check_asked(order, what))
         return STATUS_OK;
+    check_begins(report, "exchange", what);
     TRY(group_open(env, sp, &group));
     enum status status = tally_status(&tally, check_exchange_shapes(exchange, &group, order->seed, &tally));
     group_close(&group);

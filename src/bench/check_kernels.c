@@ -372,9 +372,12 @@ static enum status attention_rows(struct bench_env *env, const struct check_orde
                                "this build has no attention kernel for this device");
     for (int i = 0; i < all; i++) {
         variant_text(&variants[i], what);
-        if (check_asked(order, report, "kernel", what))
+        if (check_asked(order, what))
             variants[n++] = variants[i];
     }
+    if (n == 0)
+        return STATUS_OK;
+    check_begins(report, "kernel", "attention");
     enum status status =
         check_attention(env->dev, variants, n, order->seed, comm_rank(env->world), comm_size(env->world));
     TRY(group_agree(env, status));
@@ -404,8 +407,9 @@ static enum status copy_row(struct bench_env *env, const struct check_order *ord
 {
     static const char what[] = "copy with change of layout, sums of copies";
     struct tally tally = {0};
-    if (!check_asked(order, report, "kernel", what))
+    if (!check_asked(order, what))
         return STATUS_OK;
+    check_begins(report, "kernel", what);
     TRY(check_copy(env->dev, order->seed, comm_rank(env->world), comm_size(env->world), &tally));
     return check_row_add(env, report, "kernel", what, &tally, true);
 }
@@ -419,8 +423,9 @@ static enum status products_row(struct bench_env *env, const struct check_order 
         status_clear();
         return check_row_waive(order, report, "kernel", "matrix product", RULE_ABSENT, message.what);
     }
-    if (!check_asked(order, report, "kernel", what))
+    if (!check_asked(order, what))
         return STATUS_OK;
+    check_begins(report, "kernel", what);
     TRY(check_products(env->dev, order->seed, comm_rank(env->world), comm_size(env->world), &tally));
     return check_row_add(env, report, "kernel", what, &tally, true);
 }

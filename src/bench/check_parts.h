@@ -21,9 +21,10 @@ enum status tally_status(struct tally *tally, enum status status);
 
 /* NULL: any. */
 const struct plan *check_only(const struct check_order *order);
-/* Is a row of this text asked for? The same on all ranks. Asked before it is run, which is then told of. */
-bool check_asked(const struct check_order *order, const struct check_report *report, const char *area,
-                 const char *what);
+/* Is a row of this text asked for? The same on all ranks: the text has to be. */
+bool check_asked(const struct check_order *order, const char *what);
+/* What runs now; report is NULL off rank 0. */
+void check_begins(const struct check_report *report, const char *area, const char *what);
 /* Collective: a row that passed on every rank, or what the first rank said that was wrong. cases: of this rank, or when `spread`
  * shared out among the ranks, so that they add. report is NULL off rank 0. */
 enum status check_row_add(struct bench_env *env, struct check_report *report, const char *area, const char *what,

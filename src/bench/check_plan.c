@@ -325,8 +325,9 @@ static enum status plan_row(struct bench_env *env, const struct check_order *ord
     if (space.nchunks == 1)
         text_print(chunks, sizeof chunks, "%d", space.chunks[0]);
     row_text(base, chunks, what);
-    if (!check_asked(order, report, "plan", what))
+    if (!check_asked(order, what))
         return STATUS_OK;
+    check_begins(report, "plan", what);
     int local = space.chunks[0] > LOCAL ? space.chunks[0] + space.chunks[0] % 2 : LOCAL; /* pairs of heads share a kv head */
     TRY(group_open(env, base->sp, &group));
     enum status status = tally_status(&tally, path_check(base, &group, &tally));

@@ -104,7 +104,7 @@ static void begins(const char *area, const char *what, int rows)
 {
     char label[256];
     text_print(label, sizeof label, "%s %s", area, what);
-    progress_step(rows, label, -1);
+    progress_at(rows, label);
 }
 
 static enum status root(struct ranks *ranks, void *arg)

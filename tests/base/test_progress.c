@@ -30,11 +30,16 @@ static void plain_lines_say_what_how_far_and_how_long(void **state)
     progress_step(14, "exchange packed", 130000000);
     progress_step(15, "held back: a line was just shown", 130000000);
     progress_end();
+    progress_begin("checking", 0);
+    progress_at(0, "what may hang");
+    progress_at(1, "the next");
+    progress_end();
     progress_begin("reading", 0);
     progress_step(3, NULL, -1);
     progress_end();
     assert_string_equal(capture_end(&capture),
-                        "sptune: measuring 14 of 47 exchange packed, 2m10s left\nsptune: reading 3\n");
+                        "sptune: measuring 14 of 47 exchange packed, 2m10s left\nsptune: checking 0 what may hang\n"
+                        "sptune: checking 1 the next\nsptune: reading 3\n");
 }
 
 static void the_pace_gives_an_estimate(void **state)
