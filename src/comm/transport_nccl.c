@@ -1,7 +1,7 @@
 /* comm/transport_nccl.c -- NCCL: a batch is one group of sends and receives by the job's communicator, on the queue's stream.
  *
- * A batch only enqueues. Its deadline is that of the wait for the queue (dev_sync); a rank that dies is noticed by the
- * supervisor and the bootstrap, which end the others. Messages to oneself are copies. A job of one rank needs no NCCL and loads none.
+ * A batch only enqueues, once its ranks have met (transport_nccl_move.c). Its deadline is that of the wait for the queue (dev_sync); a rank that
+ * dies is noticed by the supervisor and the bootstrap, which end the others. A job of one rank needs no NCCL and loads none.
  */
 #include "comm/transport_nccl.h"
 
@@ -166,8 +166,8 @@ static enum status nccl_batch(void *state, const struct transport_xfer *sends, i
                                    .sends = sends,
                                    .nsends = nsends,
                                    .recvs = recvs,
-                                   .nrecvs = nrecvs};
-    (void)deadline_ns;
+                                   .nrecvs = nrecvs,
+                                   .deadline_ns = deadline_ns};
     TRY(copy_own(nccl, &move, queue));
     if (nccl->comm == NULL || (!any(sends, nsends) && !any(recvs, nrecvs)))
         return STATUS_OK;

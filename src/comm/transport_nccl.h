@@ -51,7 +51,7 @@ enum status nccl_load(const struct nccl_api **out);
 enum { NCCL_VERSION_TEXT = 36 };
 char *nccl_version_text(int version, char buf[NCCL_VERSION_TEXT]); /* "2.28.9" of 22809 */
 
-/* Hashes of what NCCL has enqueued before. */
+/* Hashes of what NCCL has been asked for before. */
 enum { NCCL_KNOWN = 4096 };
 struct nccl_known {
     uint64_t hash[NCCL_KNOWN];
@@ -90,13 +90,17 @@ struct nccl_call {
     ncclResult_t code;
     atomic_int done;
 };
-/* Where there is no memory for one the job is told (boot_abort): the other ranks wait in NCCL. */
+/* NULL: no memory. */
+struct nccl_call *nccl_call_make(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call));
+/* Runs and waits. *began: there was a thread for it; without one all is as before, and STATUS_OK. *call is NULL when it was left to its
+ * thread, at the deadline or with the job: the job is then told (boot_abort) and the GPU given up. Otherwise free(*call). */
+enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, int64_t deadline_ns, const char *what,
+                          bool *began);
+/* What the other ranks wait for in NCCL: whenever it fails, for want of memory or of a thread too, the job is told. */
 enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call), struct nccl_call **out);
-/* Runs and waits. *call is NULL when it was left to its thread: the job is then told (boot_abort) and the GPU given up. Otherwise
- * free(*call). */
-enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, const char *what);
-/* The same; whenever that fails the job is told, since the other ranks wait in NCCL. */
-enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what);
+enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what); /* at most 120 s */
+/* Letting something go, for which NCCL may ask another rank: what went wrong stays said. Of `call` all members of its run are given. */
+void nccl_call_last(const struct nccl *nccl, const struct nccl_call *call, const char *what);
 ncclResult_t nccl_call_connect(struct nccl_call *call); /* a run: sets comm, of rank, size, id and engine */
 
 /* Something to enqueue. */
@@ -107,12 +111,14 @@ struct nccl_move {
     int rank;                                   /* of messages: this one in comm, which they may be to; -1: none is */
     const struct transport_xfer *sends, *recvs; /* peers are ranks of comm */
     int nsends, nrecvs;
-    const void *send; /* and the rest: of the others */
+    bool told;           /* its memory NCCL knows of, and may map */
+    int64_t deadline_ns; /* of what NCCL waits for first; at least 120 s */
+    const void *send;    /* and the rest: of the others */
     void *recv;
     size_t count;
     ncclDataType_t type;
 };
-/* Only enqueued. Fails when the job ends while NCCL waits for another rank first. */
+/* Only enqueued. Fails when the job ends, or at the deadline, while NCCL waits for another rank first. */
 enum status nccl_move(const struct nccl *nccl, const struct nccl_move *move, const char *what);
 /* Messages to oneself, the i-th to be sent with the i-th to be received; those that lie where they go are left out. NULL: no more. */
 struct nccl_own {
@@ -120,9 +126,10 @@ struct nccl_own {
     int nsends, nrecvs, s, r; /* of the lists, and where in them */
 };
 enum status nccl_own_next(const struct nccl_move *move, struct nccl_own *own);
-/* captured: into a graph. Never 0. */
-uint64_t nccl_move_hash(const struct nccl_move *move, bool captured);
-void nccl_forget(const struct nccl *nccl); /* where memory or a communicator goes, whose address another may get */
+/* Alike: NCCL connects and maps nothing for one that the other has not needed. Never 0. */
+uint64_t nccl_move_hash(const struct nccl_move *move);
+void nccl_forget(
+    const struct nccl *nccl); /* where a communicator or memory that NCCL knows goes, whose address another may get */
 
 /* On one rank, for all of a communicator. state: of the transport. */
 enum status nccl_id(void *state, char id[TRANSPORT_ID_BYTES]);

@@ -48,13 +48,18 @@ bool nccl_lives(const struct nccl *nccl)
     return lives;
 }
 
+static ncclResult_t call_destroy(struct nccl_call *call)
+{
+    return call->api->ncclCommDestroy(call->comm);
+}
+
 void nccl_comm_close(const struct nccl *nccl, ncclComm_t comm)
 {
     if (comm == NULL || dev_cuda_stuck())
         return;
     nccl_forget(nccl); /* another one may be there next */
     if (nccl_lives(nccl))
-        nccl->api->ncclCommDestroy(comm);
+        nccl_call_last(nccl, &(struct nccl_call){.run = call_destroy, .comm = comm}, "closing a communicator");
     else
         nccl->api->ncclCommAbort(comm);
 }
@@ -89,7 +94,8 @@ static enum status sums_scatter(void *state, void *sums, const void *send, void 
                                    .send = send,
                                    .recv = recv,
                                    .count = (size_t)elems,
-                                   .type = type_of(dtype)};
+                                   .type = type_of(dtype),
+                                   .deadline_ns = INT64_MAX};
     return nccl_move(nccl, &move, "a reduce-scatter");
 }
 
@@ -103,7 +109,8 @@ static enum status sums_all(void *state, void *sums, void *data, int64_t elems, 
                                    .send = data,
                                    .recv = data,
                                    .count = (size_t)elems,
-                                   .type = type_of(dtype)};
+                                   .type = type_of(dtype),
+                                   .deadline_ns = INT64_MAX};
     return nccl_move(nccl, &move, "an all-reduce");
 }
 

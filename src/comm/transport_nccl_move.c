@@ -2,7 +2,7 @@
  *
  * NCCL enqueues and returns, but for what is new to it: ranks that have not met are connected and memory is mapped first, which waits in the
  * caller's thread, and without an end, for ranks that may have failed. So what has not been asked for before goes by a thread of its own,
- * some 0.2 ms, and the job's end is seen meanwhile. What is known: a hash of all that NCCL is told; forgetting costs a thread.
+ * and the job's end is seen meanwhile. What is known: a hash of all that may be new; a place for it that was given to another costs a thread.
  */
 #include "comm/transport_nccl.h"
 
@@ -91,32 +91,53 @@ static void mix(uint64_t *hash, uint64_t word)
     *hash ^= *hash >> 29;
 }
 
-static void mix_messages(uint64_t *hash, const struct transport_xfer *xfers, int n)
+static void mix_memory(uint64_t *hash, const struct nccl_move *move, const void *memory)
+{
+    if (move->told)
+        mix(hash, (uint64_t)(uintptr_t)memory);
+}
+
+/* Messages connect ranks, whatever their size. */
+static void mix_messages(uint64_t *hash, const struct nccl_move *move, const struct transport_xfer *xfers, int n)
 {
     mix(hash, (uint64_t)n);
     for (int i = 0; i < n; i++) {
-        mix(hash, (uint64_t)xfers[i].peer);
-        mix(hash, (uint64_t)(uintptr_t)xfers[i].data);
-        mix(hash, xfers[i].bytes);
+        mix(hash, xfers[i].bytes > 0 ? (uint64_t)xfers[i].peer + 1 : 0);
+        mix_memory(hash, move, xfers[i].data);
     }
 }
 
-uint64_t nccl_move_hash(const struct nccl_move *move, bool captured)
+uint64_t nccl_move_hash(const struct nccl_move *move)
 {
-    uint64_t hash = captured;
+    uint64_t hash = 0;
     mix(&hash, (uint64_t)move->kind);
     mix(&hash, (uint64_t)(uintptr_t)move->comm);
-    mix(&hash, (uint64_t)(uintptr_t)move->stream);
-    mix(&hash, (uint64_t)(uintptr_t)move->send);
-    mix(&hash, (uint64_t)(uintptr_t)move->recv);
-    mix(&hash, move->count);
+    mix(&hash, move->told);
+    mix_memory(&hash, move, move->send);
+    mix_memory(&hash, move, move->recv);
+    mix(&hash, move->count); /* its algorithm goes by the size */
     mix(&hash, (uint64_t)move->type);
-    mix_messages(&hash, move->sends, move->nsends);
-    mix_messages(&hash, move->recvs, move->nrecvs);
+    mix_messages(&hash, move, move->sends, move->nsends);
+    mix_messages(&hash, move, move->recvs, move->nrecvs);
     return hash | 1; /* 0: an empty place */
 }
 
-/* Into a graph NCCL maps what it otherwise copies. */
+/* One of the places next to each other where it may be; the first of them is given up for it where none is. */
+static uint64_t *place_of(const struct nccl *nccl, uint64_t hash)
+{
+    enum { WAYS = 8 };
+    if (nccl->known == NULL)
+        return NULL;
+    uint64_t *set = &nccl->known->hash[hash / 2 % (NCCL_KNOWN / WAYS) * WAYS], *empty = NULL;
+    for (int i = 0; i < WAYS; i++) {
+        if (set[i] == hash)
+            return &set[i];
+        if (set[i] == 0 && empty == NULL)
+            empty = &set[i];
+    }
+    return empty != NULL ? empty : &set[0];
+}
+
 static bool is_captured(cudaStream_t stream)
 {
     enum cudaStreamCaptureStatus now = cudaStreamCaptureStatusNone;
@@ -156,17 +177,17 @@ static struct nccl_move *copy_of(const struct nccl_move *move)
     return copy;
 }
 
-static enum status enqueue_apart(const struct nccl *nccl, const struct nccl_move *move, const char *what)
+/* *done: it was asked for, well or not. */
+static enum status enqueue_apart(const struct nccl *nccl, const struct nccl_move *move, const char *what, bool *done)
 {
-    struct nccl_call *call = NULL;
+    struct nccl_call *call = nccl_call_make(nccl, call_enqueue);
     struct nccl_move *copy = copy_of(move);
-    enum status status = copy != NULL ? STATUS_OK : FAIL(STATUS_NOMEM, "no memory for %s", what);
-    if (status == STATUS_OK)
-        status = nccl_call_create(nccl, call_enqueue, &call);
-    if (status == STATUS_OK) {
+    enum status status = STATUS_OK;
+    *done = false;
+    if (call != NULL && copy != NULL) {
         call->comm = move->comm;
         call->move = copy;
-        status = nccl_call_try(nccl, &call, what);
+        status = nccl_call_try(nccl, &call, move->deadline_ns, what, done);
         if (call == NULL)
             return status; /* both are the thread's */
     }
@@ -175,14 +196,17 @@ static enum status enqueue_apart(const struct nccl *nccl, const struct nccl_move
     return status;
 }
 
+/* Captured memory NCCL maps for each graph anew. Where there is no thread to be had, it is asked here. */
 enum status nccl_move(const struct nccl *nccl, const struct nccl_move *move, const char *what)
 {
-    uint64_t hash = nccl_move_hash(move, is_captured(move->stream));
-    uint64_t *place = nccl->known != NULL ? &nccl->known->hash[hash / 2 % NCCL_KNOWN] : NULL;
-    if (place != NULL && *place == hash)
-        return nccl_status(nccl->api, move->comm, enqueue(nccl->api, move), what);
-    TRY(enqueue_apart(nccl, move, what));
-    if (place != NULL)
-        *place = hash;
-    return STATUS_OK;
+    const bool captured = is_captured(move->stream);
+    const uint64_t hash = nccl_move_hash(move);
+    uint64_t *place = captured ? NULL : place_of(nccl, hash);
+    bool done = false;
+    if (place == NULL || *place != hash) {
+        TRY(enqueue_apart(nccl, move, what, &done));
+        if (place != NULL && done)
+            *place = hash;
+    }
+    return done ? STATUS_OK : nccl_status(nccl->api, move->comm, enqueue(nccl->api, move), what);
 }

@@ -251,6 +251,20 @@ static enum status route_tell(void *handle, void *memory)
                        "registering memory");
 }
 
+static ncclResult_t call_deregister(struct nccl_call *call)
+{
+    if (call->told != NULL)
+        call->api->ncclCommDeregister(call->comm, call->told);
+    return call->api->ncclMemFree(call->memory);
+}
+
+static ncclResult_t call_close_window(struct nccl_call *call)
+{
+    if (call->told != NULL)
+        call->api->ncclCommWindowDeregister(call->comm, call->told);
+    return call->api->ncclMemFree(call->memory);
+}
+
 /* Peers take part in letting it go, each by a thread of its NCCL: once the job is over the memory stays, until the process ends. */
 static void route_free(void *handle, void *memory)
 {
@@ -260,11 +274,11 @@ static void route_free(void *handle, void *memory)
         return;
     *at = known->next;
     if (nccl_lives(route->nccl)) {
-        if (known->told != NULL && route->kind == TRANSPORT_REGISTERED)
-            route->nccl->api->ncclCommDeregister(route->comm, known->told);
-        else if (known->told != NULL)
-            route->nccl->api->ncclCommWindowDeregister(route->comm, known->told);
-        route->nccl->api->ncclMemFree(known->memory);
+        const struct nccl_call call = {.run = route->kind == TRANSPORT_REGISTERED ? call_deregister : call_close_window,
+                                       .comm = route->comm,
+                                       .memory = known->memory,
+                                       .told = known->told};
+        nccl_call_last(route->nccl, &call, "letting memory go");
         nccl_forget(route->nccl);
     }
     free(known);
@@ -281,7 +295,9 @@ static enum status engine_alltoall(const struct route *route, const void *const 
                                    .send = send[0],
                                    .recv = recv[0],
                                    .count = bytes,
-                                   .type = ncclInt8};
+                                   .type = ncclInt8,
+                                   .told = true,
+                                   .deadline_ns = INT64_MAX};
     for (int r = 1; r < route->size; r++)
         if ((const char *)send[r] != (const char *)send[0] + (size_t)r * bytes ||
             (char *)recv[r] != (char *)recv[0] + (size_t)r * bytes)
@@ -315,7 +331,9 @@ static enum status route_alltoall(void *handle, const void *const *send, void *c
                                    .sends = route->sends,
                                    .nsends = route->size,
                                    .recvs = route->recvs,
-                                   .nrecvs = route->size};
+                                   .nrecvs = route->size,
+                                   .told = true,
+                                   .deadline_ns = INT64_MAX};
     return nccl_move(route->nccl, &move, "sending and receiving");
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { CALL_US = 120 * 1000 * 1000, LOOK_NS = 200 * 1000 };
+enum { CALL_US = 120 * 1000 * 1000, LOOK_NS_MIN = 10 * 1000, LOOK_NS = 200 * 1000 };
 
 enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_t code, const char *what)
 {
@@ -19,20 +19,26 @@ enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_
     return FAIL(STATUS_MACHINE, "NCCL: %s: %s%s%.200s", what, api->ncclGetErrorString(code), last[0] ? ": " : "", last);
 }
 
+struct nccl_call *nccl_call_make(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call))
+{
+    struct nccl_call *call = calloc(1, sizeof *call);
+    if (call != NULL) {
+        call->run = run;
+        call->api = nccl->api;
+        call->device = dev_cuda_index(nccl->dev);
+    }
+    return call;
+}
+
 enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call),
                              struct nccl_call **out)
 {
-    struct nccl_call *call = calloc(1, sizeof *call);
-    if (call == NULL) {
-        enum status status = FAIL(STATUS_NOMEM, "no memory for a call of NCCL");
-        boot_abort(nccl->boot, status_last());
-        return status;
-    }
-    call->run = run;
-    call->api = nccl->api;
-    call->device = dev_cuda_index(nccl->dev);
-    *out = call;
-    return STATUS_OK;
+    *out = nccl_call_make(nccl, run);
+    if (*out != NULL)
+        return STATUS_OK;
+    enum status status = FAIL(STATUS_NOMEM, "no memory for a call of NCCL");
+    boot_abort(nccl->boot, status_last());
+    return status;
 }
 
 static void *thread_run(void *arg)
@@ -44,25 +50,28 @@ static void *thread_run(void *arg)
     return NULL;
 }
 
-static enum status wait_for(const struct nccl *nccl, struct nccl_call *call, const char *what)
+static enum status wait_for(const struct nccl *nccl, struct nccl_call *call, int64_t deadline_ns, const char *what)
 {
-    const struct timespec look = {.tv_nsec = LOOK_NS};
-    int64_t deadline_ns = clock_deadline(CALL_US);
+    struct timespec look = {.tv_nsec = LOOK_NS_MIN};
     while (!atomic_load(&call->done)) {
         TRY(boot_poll(nccl->boot));
         if (clock_passed(deadline_ns))
-            return FAIL(STATUS_TIMEOUT, "NCCL: %s took longer than %d s", what, CALL_US / 1000000);
+            return FAIL(STATUS_TIMEOUT, "NCCL: %s: another rank has not taken part in time", what);
         nanosleep(&look, NULL);
+        look.tv_nsec = look.tv_nsec < LOOK_NS / 2 ? look.tv_nsec * 2 : LOOK_NS;
     }
     return STATUS_OK;
 }
 
-enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, const char *what)
+enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, int64_t deadline_ns, const char *what,
+                          bool *began)
 {
+    const int64_t least_ns = clock_deadline(CALL_US);
     pthread_t thread;
-    if (thread_start(&thread, thread_run, *call) != 0)
-        return FAIL(STATUS_MACHINE, "no thread for %s", what);
-    enum status status = wait_for(nccl, *call, what);
+    *began = thread_start(&thread, thread_run, *call) == 0;
+    if (!*began)
+        return STATUS_OK;
+    enum status status = wait_for(nccl, *call, deadline_ns > least_ns ? deadline_ns : least_ns, what);
     if (status != STATUS_OK) {
         pthread_detach(thread);
         *call = NULL;
@@ -76,10 +85,33 @@ enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, cons
 
 enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what)
 {
-    enum status status = nccl_call_try(nccl, call, what);
-    if (status != STATUS_OK)
+    bool began;
+    enum status status = nccl_call_try(nccl, call, 0, what, &began);
+    if (!began)
+        status = FAIL(STATUS_MACHINE, "no thread for %s", what);
+    if (status != STATUS_OK && *call != NULL)
         boot_abort(nccl->boot, status_last());
     return status;
+}
+
+void nccl_call_last(const struct nccl *nccl, const struct nccl_call *like, const char *what)
+{
+    const struct status_message kept = *status_last();
+    struct nccl_call *call = nccl_call_make(nccl, like->run), here;
+    bool began = false;
+    if (call != NULL) {
+        call->comm = like->comm;
+        call->memory = like->memory;
+        call->told = like->told;
+        (void)nccl_call_try(nccl, &call, 0, what, &began);
+    }
+    if (!began) { /* no memory, or no thread */
+        here = *like;
+        here.api = nccl->api;
+        (void)here.run(&here);
+    }
+    free(call);
+    status_restore(&kept);
 }
 
 ncclResult_t nccl_call_connect(struct nccl_call *call)

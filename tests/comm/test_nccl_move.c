@@ -10,10 +10,14 @@
 #include <pthread.h>
 #include <string.h>
 
+enum { MESSAGES = 8 };
+
 static struct {
     pthread_t thread; /* that made the last call */
     int calls, given_up;
     bool stays; /* calls do not end */
+    int groups, nsent, ngot;
+    struct transport_xfer sent[MESSAGES], got[MESSAGES];
 } made;
 
 static ncclResult_t fake_all(const void *send, void *recv, size_t elems, ncclDataType_t type, ncclRedOp_t op,
@@ -33,7 +37,40 @@ static ncclResult_t fake_all(const void *send, void *recv, size_t elems, ncclDat
     return ncclSuccess;
 }
 
-static const struct nccl_api api = {.ncclAllReduce = fake_all};
+static ncclResult_t fake_group(void)
+{
+    made.groups++;
+    return ncclSuccess;
+}
+
+/* Written down as it comes: what is told of, and by which thread. */
+static ncclResult_t fake_send(const void *data, size_t bytes, ncclDataType_t type, int peer, ncclComm_t comm,
+                              cudaStream_t stream)
+{
+    (void)type;
+    (void)comm;
+    (void)stream;
+    made.thread = pthread_self();
+    made.sent[made.nsent++ % MESSAGES] =
+        (struct transport_xfer){.peer = peer, .data = (void *)(uintptr_t)data, .bytes = bytes};
+    return ncclSuccess;
+}
+
+static ncclResult_t fake_recv(void *data, size_t bytes, ncclDataType_t type, int peer, ncclComm_t comm,
+                              cudaStream_t stream)
+{
+    (void)type;
+    (void)comm;
+    (void)stream;
+    made.got[made.ngot++ % MESSAGES] = (struct transport_xfer){.peer = peer, .data = data, .bytes = bytes};
+    return ncclSuccess;
+}
+
+static const struct nccl_api api = {.ncclAllReduce = fake_all,
+                                    .ncclGroupStart = fake_group,
+                                    .ncclGroupEnd = fake_group,
+                                    .ncclSend = fake_send,
+                                    .ncclRecv = fake_recv};
 
 static void fake_give_up(struct dev *dev)
 {
@@ -66,7 +103,7 @@ static int rank_asks(const struct launch *launch, void *arg)
     static struct nccl_known known;
     struct side side;
     char a[8], b[8];
-    struct nccl_move move = {.kind = NCCL_ALL, .send = a, .recv = a, .count = 5, .type = ncclFloat32};
+    struct nccl_move move = {.kind = NCCL_ALL, .send = a, .recv = a, .count = 5, .type = ncclFloat32, .told = true};
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
     struct nccl nccl = open_nccl(side.boot, &known);
@@ -90,13 +127,54 @@ static void what_is_new_goes_by_a_thread(void **state)
     ranks_pass(2, rank_asks, NULL);
 }
 
+static bool same_message(const struct transport_xfer *a, int peer, const void *data, size_t bytes)
+{
+    return a->peer == peer && a->data == data && a->bytes == bytes;
+}
+
+/* By a thread and not: to others in their order, what comes first; then those to oneself, but where they lie where they go. */
+static int rank_sends(const struct launch *launch, void *arg)
+{
+    static struct nccl_known known;
+    static char m[8];
+    struct side side;
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    struct nccl nccl = open_nccl(side.boot, &known);
+    for (int time = 0; time < 2; time++) {
+        const struct transport_xfer sends[] = {{.peer = 5, .data = &m[0], .bytes = 3},
+                                               {.peer = 7, .data = &m[1], .bytes = 1},
+                                               {.peer = 6, .data = &m[2], .bytes = 2},
+                                               {.peer = 5, .data = &m[3]}},
+                                    recvs[] = {{.peer = 7, .data = &m[4], .bytes = 1},
+                                               {.peer = 6, .data = &m[5], .bytes = 4}};
+        const struct nccl_move move = {
+            .kind = NCCL_MESSAGES, .rank = 7, .sends = sends, .nsends = 4, .recvs = recvs, .nrecvs = 2};
+        made.groups = made.nsent = made.ngot = 0;
+        RANK_TRY(nccl_move(&nccl, &move, "messages"));
+        RANK_CHECK(own_thread() == (time == 0) && made.groups == 2 && made.nsent == 3 && made.ngot == 2);
+        RANK_CHECK(same_message(&made.sent[0], 5, &m[0], 3) && same_message(&made.sent[1], 6, &m[2], 2));
+        RANK_CHECK(same_message(&made.sent[2], 7, &m[1], 1));
+        RANK_CHECK(same_message(&made.got[0], 6, &m[5], 4) && same_message(&made.got[1], 7, &m[4], 1));
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void messages_are_those_of_the_caller(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_sends, NULL);
+}
+
 /* Rank 1 fails when rank 0 waits for it in NCCL, which has no end of its own. */
 static int rank_waits(const struct launch *launch, void *arg)
 {
     static struct nccl_known known;
     struct side side;
     char a[8];
-    struct nccl_move move = {.kind = NCCL_ALL, .send = a, .recv = a, .count = 5, .type = ncclFloat32};
+    struct nccl_move move = {
+        .kind = NCCL_ALL, .send = a, .recv = a, .count = 5, .type = ncclFloat32, .deadline_ns = INT64_MAX};
     (void)arg;
     RANK_TRY(side_open(&side, launch, NULL));
     struct nccl nccl = open_nccl(side.boot, &known);
@@ -124,41 +202,48 @@ static void the_end_of_a_job_ends_the_wait(void **state)
     assert_int_equal(board->rank[0], 1);
 }
 
-/* Each member that NCCL is told makes another hash. */
+/* What may be new to NCCL makes another hash: memory, where NCCL knows of it. */
 static void hashes_differ(void **state)
 {
     char a[8], b[8];
     const struct transport_xfer one[] = {{.peer = 1, .data = a, .bytes = 8}, {.peer = 2, .data = b, .bytes = 8}},
                                 peer = {.peer = 3, .data = a, .bytes = 8}, data = {.peer = 1, .data = b, .bytes = 8},
-                                bytes = {.peer = 1, .data = a, .bytes = 4};
+                                bytes = {.peer = 1, .data = a, .bytes = 4}, none = {.peer = 1, .data = a};
     const struct nccl_move plain = {.kind = NCCL_MESSAGES, .sends = one, .nsends = 1};
-    struct nccl_move moves[16];
+    struct nccl_move moves[16], same;
     int n = 0;
     (void)state;
     for (int i = 0; i < 16; i++)
         moves[i] = plain;
     moves[++n].kind = NCCL_SCATTER;
     moves[++n].comm = (ncclComm_t)(uintptr_t)1;
-    moves[++n].stream = (cudaStream_t)(uintptr_t)1;
-    moves[++n].send = a;
-    moves[++n].recv = a;
     moves[++n].count = 1;
     moves[++n].type = ncclFloat32;
     moves[++n].nsends = 2;
     moves[++n].nsends = 0;
     moves[++n].sends = &peer;
-    moves[++n].sends = &data;
-    moves[++n].sends = &bytes;
+    moves[++n].sends = &none;
     moves[++n].nsends = 0;
     moves[n].recvs = one;
     moves[n].nrecvs = 1;
-    for (int i = 0; i <= n; i++) {
-        assert_true(nccl_move_hash(&moves[i], false) == nccl_move_hash(&moves[i], false));
-        assert_true(nccl_move_hash(&moves[i], false) != nccl_move_hash(&moves[i], true));
+    moves[++n].told = true;
+    moves[++n].told = true;
+    moves[n].sends = &data;
+    moves[++n].told = true;
+    moves[n].send = a;
+    moves[++n].told = true;
+    moves[n].recv = a;
+    for (int i = 0; i <= n; i++)
         for (int j = 0; j < i; j++)
-            if (nccl_move_hash(&moves[i], false) == nccl_move_hash(&moves[j], false))
+            if (nccl_move_hash(&moves[i]) == nccl_move_hash(&moves[j]))
                 fail_msg("moves %d and %d have one hash", j, i);
-    }
+    same = plain;
+    same.stream = (cudaStream_t)(uintptr_t)1;
+    same.send = same.recv = a;
+    same.sends = &data;
+    assert_true(nccl_move_hash(&same) == nccl_move_hash(&plain));
+    same.sends = &bytes;
+    assert_true(nccl_move_hash(&same) == nccl_move_hash(&plain));
 }
 
 int main(void)
@@ -166,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hashes_differ),
         cmocka_unit_test(what_is_new_goes_by_a_thread),
+        cmocka_unit_test(messages_are_those_of_the_caller),
         cmocka_unit_test(the_end_of_a_job_ends_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* tests/comm/test_nccl_move_gpu.c -- a rank fails before it has met the other, which waits in NCCL to be connected with it: by messages, by a sum of
  * the job, by a sum of a group. The job's end ends that wait, and the process.
  *
- * Needs two GPUs.
+ * Needs two GPUs, or one that two ranks share (SPTUNE_TEST_RANKS_PER_GPU).
  */
 #include "comm/ranks.h"
 

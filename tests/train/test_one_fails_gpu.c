@@ -1,6 +1,6 @@
-/* tests/train/test_one_fails_gpu.c -- as test_one_fails.c, between GPUs: collectives that wait there have no deadline at all.
+/* tests/train/test_one_fails_gpu.c -- as test_one_fails.c, between GPUs: what waits there for collectives has no deadline at all.
  *
- * Needs four GPUs.
+ * Needs four GPUs, or one that four ranks share (SPTUNE_TEST_RANKS_PER_GPU).
  */
 #include "train/one_fails_test.h"
 
