@@ -458,8 +458,8 @@ static enum status capture(struct dev_queue *queue, enum status (*fn)(void *arg)
     TRY(dev_cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a graph"));
     enum status status = fn(arg);
     const struct status_message kept = *status_last();
-    if (dev_cuda_stuck())
-        return status;
+    if (dev_cuda_stuck()) /* another thread may be in the driver for ever, with this stream */
+        return status != STATUS_OK ? status : given_up();
     cudaError_t error = cudaStreamEndCapture(stream, &graph);
     if (status == STATUS_OK)
         status = dev_cuda_status(error, "ending a graph");

@@ -45,8 +45,8 @@ struct check {
 };
 extern const struct check *const checks[]; /* NULL-terminated */
 
-/* Of `report` it keeps `begins` alone. A failed check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank calls it; mode name "check" for
- * the serve loop. */
+/* Of `report` it keeps `begins` alone. A failed check is a row, not a status; an interrupt between parts is the status of all ranks. Every rank
+ * calls it; mode name "check" for the serve loop. */
 enum status check_run(struct bench_env *env, const struct check_order *order, struct check_report *report);
 enum status check_serve(struct bench_env *env, const void *data, size_t bytes);
 /* Rank 0: run (telling the others) unless the store remembers that it passed for this build and machine. STATUS_CHECK when a row

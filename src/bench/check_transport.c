@@ -260,7 +260,7 @@ enum { WAY = 64 };
 /* What carries data, as rank 0 sees it: between hosts ranks see different things, and all are to decide alike. */
 static enum status way_of(struct comm *job, char out[WAY])
 {
-    char mine[WAY];
+    char mine[WAY] = {0};
     void *data = mine;
     size_t bytes = sizeof mine;
     text_print(mine, sizeof mine, "%s", comm_transport(job));

@@ -94,8 +94,7 @@ static enum status sums_scatter(void *state, void *sums, const void *send, void 
                                    .send = send,
                                    .recv = recv,
                                    .count = (size_t)elems,
-                                   .type = type_of(dtype),
-                                   .deadline_ns = INT64_MAX};
+                                   .type = type_of(dtype)};
     return nccl_move(nccl, &move, "a reduce-scatter");
 }
 
@@ -109,8 +108,7 @@ static enum status sums_all(void *state, void *sums, void *data, int64_t elems, 
                                    .send = data,
                                    .recv = data,
                                    .count = (size_t)elems,
-                                   .type = type_of(dtype),
-                                   .deadline_ns = INT64_MAX};
+                                   .type = type_of(dtype)};
     return nccl_move(nccl, &move, "an all-reduce");
 }
 

@@ -6,10 +6,14 @@
  */
 #include "comm/transport_nccl.h"
 
+#include "base/clock.h"
 #include "base/dev_cuda.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define MEET_US                                                                                                        \
+    (INT64_C(1800) * 1000 * 1000) /* ranks of a training run may read and draw a model's weights for so long */
 
 /* ---- in NCCL's terms ---- */
 
@@ -97,12 +101,13 @@ static void mix_memory(uint64_t *hash, const struct nccl_move *move, const void 
         mix(hash, (uint64_t)(uintptr_t)memory);
 }
 
-/* Messages connect ranks, whatever their size. */
+/* Messages connect ranks, whatever their size; only large ones go from memory to memory, which is then mapped. */
 static void mix_messages(uint64_t *hash, const struct nccl_move *move, const struct transport_xfer *xfers, int n)
 {
     mix(hash, (uint64_t)n);
     for (int i = 0; i < n; i++) {
         mix(hash, xfers[i].bytes > 0 ? (uint64_t)xfers[i].peer + 1 : 0);
+        mix(hash, move->told ? xfers[i].bytes : 0);
         mix_memory(hash, move, xfers[i].data);
     }
 }
@@ -187,7 +192,8 @@ static enum status enqueue_apart(const struct nccl *nccl, const struct nccl_move
     if (call != NULL && copy != NULL) {
         call->comm = move->comm;
         call->move = copy;
-        status = nccl_call_try(nccl, &call, move->deadline_ns, what, done);
+        int64_t deadline_ns = move->deadline_ns > 0 ? move->deadline_ns : clock_deadline(MEET_US);
+        status = nccl_call_try(nccl, &call, deadline_ns, what, done);
         if (call == NULL)
             return status; /* both are the thread's */
     }

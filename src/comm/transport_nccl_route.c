@@ -253,16 +253,12 @@ static enum status route_tell(void *handle, void *memory)
 
 static ncclResult_t call_deregister(struct nccl_call *call)
 {
-    if (call->told != NULL)
-        call->api->ncclCommDeregister(call->comm, call->told);
-    return call->api->ncclMemFree(call->memory);
+    return call->api->ncclCommDeregister(call->comm, call->told);
 }
 
 static ncclResult_t call_close_window(struct nccl_call *call)
 {
-    if (call->told != NULL)
-        call->api->ncclCommWindowDeregister(call->comm, call->told);
-    return call->api->ncclMemFree(call->memory);
+    return call->api->ncclCommWindowDeregister(call->comm, call->told);
 }
 
 /* Peers take part in letting it go, each by a thread of its NCCL: once the job is over the memory stays, until the process ends. */
@@ -273,14 +269,15 @@ static void route_free(void *handle, void *memory)
     if (known == NULL)
         return;
     *at = known->next;
-    if (nccl_lives(route->nccl)) {
+    if (known->told != NULL && nccl_lives(route->nccl)) {
         const struct nccl_call call = {.run = route->kind == TRANSPORT_REGISTERED ? call_deregister : call_close_window,
                                        .comm = route->comm,
-                                       .memory = known->memory,
                                        .told = known->told};
         nccl_call_last(route->nccl, &call, "letting memory go");
         nccl_forget(route->nccl);
     }
+    if (nccl_lives(route->nccl))
+        route->nccl->api->ncclMemFree(known->memory);
     free(known);
 }
 
@@ -296,8 +293,7 @@ static enum status engine_alltoall(const struct route *route, const void *const 
                                    .recv = recv[0],
                                    .count = bytes,
                                    .type = ncclInt8,
-                                   .told = true,
-                                   .deadline_ns = INT64_MAX};
+                                   .told = true};
     for (int r = 1; r < route->size; r++)
         if ((const char *)send[r] != (const char *)send[0] + (size_t)r * bytes ||
             (char *)recv[r] != (char *)recv[0] + (size_t)r * bytes)
@@ -332,8 +328,7 @@ static enum status route_alltoall(void *handle, const void *const *send, void *c
                                    .nsends = route->size,
                                    .recvs = route->recvs,
                                    .nrecvs = route->size,
-                                   .told = true,
-                                   .deadline_ns = INT64_MAX};
+                                   .told = true};
     return nccl_move(route->nccl, &move, "sending and receiving");
 }
 

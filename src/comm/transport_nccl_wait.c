@@ -3,12 +3,13 @@
 
 #include "base/clock.h"
 #include "base/dev_cuda.h"
+#include "base/log.h"
 #include "base/thread.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-enum { CALL_US = 120 * 1000 * 1000, LOOK_NS_MIN = 10 * 1000, LOOK_NS = 200 * 1000 };
+enum { CALL_S = 120, LOOK_NS_MIN = 10 * 1000, LOOK_NS = 200 * 1000 };
 
 enum status nccl_status(const struct nccl_api *api, ncclComm_t comm, ncclResult_t code, const char *what)
 {
@@ -52,26 +53,33 @@ static void *thread_run(void *arg)
 
 static enum status wait_for(const struct nccl *nccl, struct nccl_call *call, int64_t deadline_ns, const char *what)
 {
+    const int64_t begin_ns = clock_ns();
     struct timespec look = {.tv_nsec = LOOK_NS_MIN};
     while (!atomic_load(&call->done)) {
         TRY(boot_poll(nccl->boot));
         if (clock_passed(deadline_ns))
-            return FAIL(STATUS_TIMEOUT, "NCCL: %s: another rank has not taken part in time", what);
+            return FAIL(STATUS_TIMEOUT, "NCCL: %s did not end in %.0f s; another rank may not have taken part", what,
+                        (double)(clock_ns() - begin_ns) * 1e-9);
         nanosleep(&look, NULL);
         look.tv_nsec = look.tv_nsec < LOOK_NS / 2 ? look.tv_nsec * 2 : LOOK_NS;
     }
     return STATUS_OK;
 }
 
+static int64_t later_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, int64_t deadline_ns, const char *what,
                           bool *began)
 {
-    const int64_t least_ns = clock_deadline(CALL_US);
+    const int64_t least_ns = clock_deadline(INT64_C(1000000) * CALL_S);
     pthread_t thread;
     *began = thread_start(&thread, thread_run, *call) == 0;
     if (!*began)
         return STATUS_OK;
-    enum status status = wait_for(nccl, *call, deadline_ns > least_ns ? deadline_ns : least_ns, what);
+    enum status status = wait_for(nccl, *call, later_of(deadline_ns, least_ns), what);
     if (status != STATUS_OK) {
         pthread_detach(thread);
         *call = NULL;
@@ -101,9 +109,9 @@ void nccl_call_last(const struct nccl *nccl, const struct nccl_call *like, const
     bool began = false;
     if (call != NULL) {
         call->comm = like->comm;
-        call->memory = like->memory;
         call->told = like->told;
-        (void)nccl_call_try(nccl, &call, 0, what, &began);
+        if (nccl_call_try(nccl, &call, 0, what, &began) != STATUS_OK)
+            log_warn("%s", status_last()->what);
     }
     if (!began) { /* no memory, or no thread */
         here = *like;

@@ -141,7 +141,7 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
         expert.rows = expert.rows > 0 ? expert.rows : 1;
     }
     gemm_add(&list, expert, gated ? "gate_up" : "up", wide * ffn, hidden);
-    if (!mixture) /* the weights of experts are given to their outputs */
+    if (!mixture) /* experts' outputs are weighted, so they are kept; shared ones are taken to be, too */
         expert.forwards = 1;
     gemm_add(&list, expert, "down", hidden, ffn);
     if (mixture) {

@@ -7,7 +7,9 @@
 #include "base/dev_ops.h"
 #include "comm/transport_nccl.h"
 
-#include <pthread.h>
+#include "base/thread.h"
+
+#include <errno.h>
 #include <string.h>
 
 enum { MESSAGES = 8 };
@@ -15,7 +17,9 @@ enum { MESSAGES = 8 };
 static struct {
     pthread_t thread; /* that made the last call */
     int calls, given_up;
-    bool stays; /* calls do not end */
+    bool stays, no_thread, captured,
+        short_waits; /* calls do not end; no thread can be had; into a graph; deadlines are near */
+    int destroyed;
     int groups, nsent, ngot;
     struct transport_xfer sent[MESSAGES], got[MESSAGES];
 } made;
@@ -32,6 +36,49 @@ static ncclResult_t fake_all(const void *send, void *recv, size_t elems, ncclDat
     (void)stream;
     made.thread = pthread_self();
     made.calls++;
+    while (made.stays)
+        ranks_sleep_ms(1000);
+    return ncclSuccess;
+}
+
+int __real_thread_start(pthread_t *out, void *(*run)(void *arg), void *arg);
+int __wrap_thread_start(pthread_t *out, void *(*run)(void *arg), void *arg);
+int64_t __real_clock_deadline(int64_t us);
+int64_t __wrap_clock_deadline(int64_t us);
+cudaError_t __wrap_cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out);
+
+int __wrap_thread_start(pthread_t *out, void *(*run)(void *arg), void *arg)
+{
+    return made.no_thread ? EAGAIN : __real_thread_start(out, run, arg);
+}
+
+int64_t __wrap_clock_deadline(int64_t us)
+{
+    return __real_clock_deadline(made.short_waits && us > 100000 ? 100000 : us);
+}
+
+cudaError_t __wrap_cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *out)
+{
+    (void)stream;
+    *out = made.captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+static ncclResult_t fake_init(ncclComm_t *comm, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    (void)size;
+    (void)id;
+    (void)rank;
+    (void)config;
+    *comm = (ncclComm_t)(uintptr_t)2;
+    return ncclSuccess;
+}
+
+static ncclResult_t fake_destroy(ncclComm_t comm)
+{
+    (void)comm;
+    made.thread = pthread_self();
+    made.destroyed++;
     while (made.stays)
         ranks_sleep_ms(1000);
     return ncclSuccess;
@@ -67,6 +114,8 @@ static ncclResult_t fake_recv(void *data, size_t bytes, ncclDataType_t type, int
 }
 
 static const struct nccl_api api = {.ncclAllReduce = fake_all,
+                                    .ncclCommInitRankConfig = fake_init,
+                                    .ncclCommDestroy = fake_destroy,
                                     .ncclGroupStart = fake_group,
                                     .ncclGroupEnd = fake_group,
                                     .ncclSend = fake_send,
@@ -117,6 +166,17 @@ static int rank_asks(const struct launch *launch, void *arg)
     nccl_forget(&nccl);
     RANK_TRY(nccl_move(&nccl, &move, "a sum"));
     RANK_CHECK(own_thread() && made.calls == 5 && made.given_up == 0);
+    for (int time = 0; time < 2; time++)
+        for (size_t i = 0; i < 500; i++) {
+            move.count = 100 + i;
+            RANK_TRY(nccl_move(&nccl, &move, "a sum"));
+            RANK_CHECK(own_thread() == (time == 0));
+        }
+    made.captured = true;
+    for (int time = 0; time < 2; time++) {
+        RANK_TRY(nccl_move(&nccl, &move, "a sum"));
+        RANK_CHECK(own_thread());
+    }
     side_close(&side);
     return 0;
 }
@@ -167,6 +227,84 @@ static void messages_are_those_of_the_caller(void **state)
     ranks_pass(2, rank_sends, NULL);
 }
 
+/* It is asked by its caller, and is new still; a communicator is closed, but none is made. */
+static int rank_without_threads(const struct launch *launch, void *arg)
+{
+    static struct nccl_known known;
+    struct side side;
+    char a[8], id[TRANSPORT_ID_BYTES] = {0};
+    ncclComm_t comm = NULL;
+    struct nccl_move move = {.kind = NCCL_ALL, .send = a, .recv = a, .count = 5, .type = ncclFloat32};
+    (void)arg;
+    RANK_TRY(side_open(&side, launch, NULL));
+    struct nccl nccl = open_nccl(side.boot, &known);
+    RANK_TRY(nccl_comm_open(&nccl, 2, launch->rank, id, &comm));
+    made.no_thread = true;
+    RANK_TRY(nccl_move(&nccl, &move, "a sum"));
+    RANK_CHECK(!own_thread() && made.calls == 1);
+    made.no_thread = false;
+    RANK_TRY(nccl_move(&nccl, &move, "a sum"));
+    RANK_CHECK(own_thread() && made.calls == 2);
+    made.no_thread = true;
+    nccl_comm_close(&nccl, comm);
+    RANK_CHECK(!own_thread() && made.destroyed == 1);
+    board->flag[launch->rank] = 1;
+    while (launch->rank == 0 && !board->flag[1])
+        ranks_sleep_ms(1);
+    if (launch->rank == 0) { /* which ends the job */
+        RANK_CHECK(nccl_comm_open(&nccl, 2, 0, id, &comm) == STATUS_MACHINE);
+        RANK_CHECK(strstr(status_last()->what, "no thread for making a communicator") != NULL && made.given_up == 0);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void without_threads(void **state)
+{
+    (void)state;
+    ranks_pass(2, rank_without_threads, NULL);
+}
+
+/* The other rank stands still. */
+static int rank_in_vain(const struct launch *launch, void *arg)
+{
+    static struct nccl_known known;
+    struct side side;
+    char a[8];
+    bool closing = *(const bool *)arg;
+    struct nccl_move move = {.kind = NCCL_ALL, .send = a, .recv = a, .count = 5, .type = ncclFloat32};
+    RANK_TRY(side_open(&side, launch, NULL));
+    struct nccl nccl = open_nccl(side.boot, &known);
+    if (launch->rank == 0) {
+        made.stays = made.short_waits = true;
+        if (closing) {
+            enum status before = FAIL(STATUS_NOMEM, "what was said before");
+            nccl_comm_close(&nccl, (ncclComm_t)(uintptr_t)2);
+            RANK_CHECK(made.destroyed == 1 && status_last()->code == before);
+        } else {
+            RANK_CHECK(nccl_move(&nccl, &move, "a sum") == STATUS_TIMEOUT);
+            RANK_CHECK(strstr(status_last()->what, "NCCL: a sum did not end in 0 s") != NULL);
+        }
+        RANK_CHECK(made.given_up == 1);
+        made.short_waits = false;
+    } else {
+        while (boot_poll(side.boot) == STATUS_OK)
+            ranks_sleep_ms(1);
+        RANK_CHECK(status_last()->rank == 0);
+    }
+    side_close(&side);
+    return 0;
+}
+
+static void a_deadline_ends_the_wait(void **state)
+{
+    (void)state;
+    for (int closing = 0; closing < 2; closing++) {
+        bool arg = closing != 0;
+        ranks_pass(2, rank_in_vain, &arg);
+    }
+}
+
 /* Rank 1 fails when rank 0 waits for it in NCCL, which has no end of its own. */
 static int rank_waits(const struct launch *launch, void *arg)
 {
@@ -202,7 +340,7 @@ static void the_end_of_a_job_ends_the_wait(void **state)
     assert_int_equal(board->rank[0], 1);
 }
 
-/* What may be new to NCCL makes another hash: memory, where NCCL knows of it. */
+/* What may be new to NCCL makes another hash: memory and its size, where NCCL knows of it. */
 static void hashes_differ(void **state)
 {
     char a[8], b[8];
@@ -230,6 +368,8 @@ static void hashes_differ(void **state)
     moves[++n].told = true;
     moves[n].sends = &data;
     moves[++n].told = true;
+    moves[n].sends = &bytes;
+    moves[++n].told = true;
     moves[n].send = a;
     moves[++n].told = true;
     moves[n].recv = a;
@@ -252,6 +392,8 @@ int main(void)
         cmocka_unit_test(hashes_differ),
         cmocka_unit_test(what_is_new_goes_by_a_thread),
         cmocka_unit_test(messages_are_those_of_the_caller),
+        cmocka_unit_test(without_threads),
+        cmocka_unit_test(a_deadline_ends_the_wait),
         cmocka_unit_test(the_end_of_a_job_ends_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
