@@ -10,6 +10,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { MESSAGES = 8 };
@@ -19,7 +20,7 @@ static struct {
     int calls, given_up;
     bool stays, no_thread, captured,
         short_waits; /* calls do not end; no thread can be had; into a graph; deadlines are near */
-    int destroyed;
+    atomic_int destroyed; /* by a thread that may stay */
     int groups, nsent, ngot;
     struct transport_xfer sent[MESSAGES], got[MESSAGES];
 } made;
