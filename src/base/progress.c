@@ -86,12 +86,13 @@ static void show(const char *line)
     drawn = true;
 }
 
-static void step(int done, const char *label, int64_t left_us, bool always)
+static void step(int done, const char *label, int64_t left_us, bool at)
 {
     char line[256], left[UNITS_BUF], of[32] = "", remains[UNITS_BUF + 8] = "";
     pthread_mutex_lock(&lock);
     int64_t now = clock_ns();
-    if (style == SILENT || (shown_ns && now - shown_ns < every_ns && !always)) {
+    int64_t since = shown_ns || !at ? shown_ns : begun_ns;
+    if (style == SILENT || (since && now - since < every_ns && !(at && each))) {
         pthread_mutex_unlock(&lock);
         return;
     }
@@ -116,7 +117,7 @@ void progress_step(int done, const char *label, int64_t left_us)
 
 void progress_at(int done, const char *label)
 {
-    step(done, label, -1, each);
+    step(done, label, -1, true);
 }
 
 void progress_end(void)

@@ -12,7 +12,7 @@ void progress_setup(enum progress_mode mode);
 void progress_begin(const char *what, int total); /* total 0: unknown */
 /* done of total; left_us < 0: estimate from the pace so far. */
 void progress_step(int done, const char *label, int64_t left_us);
-/* The same of what may not end: mode plain shows each, so that the last line is what was at work. */
+/* The same of what may not end: mode plain shows each, so that the last line is what was at work; auto without a terminal none before 10 s. */
 void progress_at(int done, const char *label);
 void progress_end(void);
 void progress_clear(void); /* take a redrawn line away, so that another line can be printed; the next step redraws it */

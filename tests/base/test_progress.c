@@ -53,6 +53,9 @@ static void the_pace_gives_an_estimate(void **state)
     progress_begin("x", 4);
     progress_step(4, "b", -1);
     progress_end();
+    progress_begin("y", 0); /* it may be over before anybody asks */
+    progress_at(0, "c");
+    progress_end();
     assert_string_equal(capture_end(&capture), "sptune: x 0 of 4 a\nsptune: x 4 of 4 b\n");
 }
 
