@@ -133,6 +133,8 @@ static void test_words(void **state)
     (void)state;
     static const struct bad bad[] = {
         {"check --device cuda", NO_CUDA},
+        {"check --area plan --rows nix", "no row that is checked here has 'nix' in it"},
+        {"check --rows ''", "1 to 63 characters"},
         {"bench gemm --dtype fp64", "'fp64' is not a data type"},
         {"bench gemm --timing now", "--timing does not know 'now'"},
         {"bench gemm --buffers warm", "one of: hot, cold, used"},
