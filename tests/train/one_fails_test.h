@@ -56,6 +56,7 @@ static inline enum status one_fails_options(struct dev *dev, bool packed, struct
     o->epochs = 1;
     o->steps = 2;
     o->lr = 1e-3;
+    o->eps = 1e-8;
     if (packed)
         o->separator = (struct data_separator){.n = 1, .token = {'\n'}};
     out->trains = true;
