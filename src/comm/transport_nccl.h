@@ -99,7 +99,7 @@ enum status nccl_call_try(const struct nccl *nccl, struct nccl_call **call, int6
 /* What the other ranks wait for in NCCL: whenever it fails, for want of memory or of a thread too, the job is told. */
 enum status nccl_call_create(const struct nccl *nccl, ncclResult_t (*run)(struct nccl_call *call), struct nccl_call **out);
 enum status nccl_call_run(const struct nccl *nccl, struct nccl_call **call, const char *what); /* at most 120 s */
-/* Letting something go, for which NCCL may ask another rank: what went wrong before stays said, and what goes wrong here is a warning. Of `call`
+/* Letting something go, for which NCCL may ask another rank: what went wrong before stays said, and a wait in vain is a warning. Of `call`
  * are given run, comm and told. */
 void nccl_call_last(const struct nccl *nccl, const struct nccl_call *call, const char *what);
 ncclResult_t nccl_call_connect(struct nccl_call *call); /* a run: sets comm, of rank, size, id and engine */

@@ -84,32 +84,29 @@ static void sums_close(void *state, void *sums)
     nccl_comm_close(state, sums);
 }
 
-static enum status sums_scatter(void *state, void *sums, const void *send, void *recv, int64_t elems, enum dtype dtype,
-                                struct dev_queue *queue)
+static enum status sum(const struct nccl *nccl, void *sums, enum nccl_move_kind kind, const void *send, void *recv,
+                       int64_t elems, enum dtype dtype, struct dev_queue *queue)
 {
-    const struct nccl *nccl = state;
-    const struct nccl_move move = {.kind = NCCL_SCATTER,
+    const struct nccl_move move = {.kind = kind,
                                    .comm = sums != NULL ? sums : nccl->comm,
                                    .stream = dev_cuda_stream(queue),
                                    .send = send,
                                    .recv = recv,
                                    .count = (size_t)elems,
                                    .type = type_of(dtype)};
-    return nccl_move(nccl, &move, "a reduce-scatter");
+    return nccl_move(nccl, &move, kind == NCCL_ALL ? "an all-reduce" : "a reduce-scatter");
+}
+
+static enum status sums_scatter(void *state, void *sums, const void *send, void *recv, int64_t elems, enum dtype dtype,
+                                struct dev_queue *queue)
+{
+    return sum(state, sums, NCCL_SCATTER, send, recv, elems, dtype, queue);
 }
 
 static enum status sums_all(void *state, void *sums, void *data, int64_t elems, enum dtype dtype,
                             struct dev_queue *queue)
 {
-    const struct nccl *nccl = state;
-    const struct nccl_move move = {.kind = NCCL_ALL,
-                                   .comm = sums != NULL ? sums : nccl->comm,
-                                   .stream = dev_cuda_stream(queue),
-                                   .send = data,
-                                   .recv = data,
-                                   .count = (size_t)elems,
-                                   .type = type_of(dtype)};
-    return nccl_move(nccl, &move, "an all-reduce");
+    return sum(state, sums, NCCL_ALL, data, data, elems, dtype, queue);
 }
 
 const struct transport_sums nccl_sums = {

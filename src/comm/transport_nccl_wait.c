@@ -110,7 +110,7 @@ void nccl_call_last(const struct nccl *nccl, const struct nccl_call *like, const
     if (call != NULL) {
         call->comm = like->comm;
         call->told = like->told;
-        if (nccl_call_try(nccl, &call, 0, what, &began) != STATUS_OK)
+        if (nccl_call_try(nccl, &call, 0, what, &began) == STATUS_TIMEOUT) /* a job's end is told by who ended it */
             log_warn("%s", status_last()->what);
     }
     if (!began) { /* no memory, or no thread */

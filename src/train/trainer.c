@@ -71,7 +71,9 @@ static enum status data_prepare(struct trainer *t)
 static enum status data_alike(const struct trainer *t)
 {
     enum { EXACT = 52 }; /* bits of a double */
-    const char *right = "the same file on all hosts", *name = t->options.data;
+    const bool named = t->options.data[0] != '\0';
+    const char *name = named ? t->options.data : TRAINER_SOURCES;
+    const char *right = named ? "the same file on all hosts" : "the same build on all hosts";
     uint64_t hash = 0;
     TRY(comm_agree(t->world, data_sample(t->data, &hash), "read the data"));
     const double tokens = (double)data_tokens(t->data), sample = (double)(hash >> (64 - EXACT));
