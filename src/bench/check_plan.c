@@ -364,7 +364,8 @@ static enum status ring_row(struct bench_env *env, const struct check_order *ord
     return check_row_waive(order, report, "plan", what, verdict.rule, verdict.why);
 }
 
-/* All plans of an attention on groups of sp ranks: every exchange under ulysses, a ring, and rings whose places exchange. */
+/* All plans of an attention on groups of sp ranks: every exchange under ulysses (one where a rank alone exchanges nothing), a ring, and
+ * rings whose places exchange. */
 static enum status attention_rows(struct bench_env *env, const struct check_order *order, struct plan base,
                                   struct check_report *report)
 {
@@ -378,6 +379,7 @@ static enum status attention_rows(struct bench_env *env, const struct check_orde
         base.method = PLAN_METHOD_ULYSSES;
         if (ulysses)
             TRY(plan_row(env, order, &base, report));
+        ulysses = ulysses && base.sp > 1;
         base.method = PLAN_METHOD_ULYSSES_RING;
         for (base.ring = 2; base.ring < base.sp && both; base.ring++)
             if (base.sp % base.ring == 0 && (only == NULL || only->ring == base.ring))
