@@ -12,6 +12,11 @@ Tensors are views of [batch][seq][heads][head_dim], as a model's projections lea
 exchange. The backward is timed alone: autograd.grad of a kept graph. Each kernel is held against the plain formula in double precision
 first. Iterations of all kernels of a shape alternate in random order, in blocks. On a GPU a spin holds the stream while the host
 launches, and events take the time; `cold` walks through copies beyond the cache. What is not installed or refuses is a waived row.
+
+On a GPU each block follows about 120 ms of the kernel's own iterations, untimed, so that it runs at the clocks that the power limit
+leaves a long run, not at those of a GPU that was idle (load.py). `load_us` of the conditions is the shortest of these loads; 0 where an
+iteration is longer than twice that itself.
+
 Exit: 0 done; 1 a kernel computed something wrong; 2 wrong usage; 3 no row was timed; 77 no PyTorch.
 """
 

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import time
 
+import load
+
 BACKENDS = {"sdpa-flash": "FLASH_ATTENTION", "sdpa-cudnn": "CUDNN_ATTENTION", "sdpa-efficient": "EFFICIENT_ATTENTION", "sdpa-math": "MATH"}
 HELD = {"held_by_power": 0x4, "held_by_heat": 0x20 | 0x40, "held_by_board": 0x8 | 0x80}  # NVML's clock event reasons
 SPIN_CYCLES = 2_000_000  # about a millisecond: longer than launching takes
@@ -237,21 +239,23 @@ class Torch:
         return times
 
     def time_cuda(self, case, iterations, warmups):
-        """Behind a spin that is longer than launching takes, so that launches are not in the time."""
-        cuda, times = self.torch.cuda, []
-        for _ in range(warmups):
-            case.next()()
-        for _ in range(iterations):
-            operation = case.next()
-            first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-            cuda.synchronize()
-            cuda._sleep(SPIN_CYCLES)
-            first.record()
-            operation()
-            last.record()
-            last.synchronize()
-            times.append(first.elapsed_time(last) * 1e3)
-        return times
+        """Warm-ups (one or more), then load for as long as the last of them says, then what counts."""
+        *_, known_us = [self.once_cuda(case) for _ in range(warmups)]
+        load_us = load.back_to_back(self.torch.cuda, lambda: case.next()(), load.iterations(known_us))
+        case.conditions["load_us"] = min(load_us, case.conditions.get("load_us", load_us))
+        return [self.once_cuda(case) for _ in range(iterations)]
+
+    def once_cuda(self, case):
+        """Microseconds, behind a spin that is longer than launching takes, so that launches are not in the time."""
+        cuda, operation = self.torch.cuda, case.next()
+        first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        cuda.synchronize()
+        cuda._sleep(SPIN_CYCLES)
+        first.record()
+        operation()
+        last.record()
+        last.synchronize()
+        return first.elapsed_time(last) * 1e3
 
     def conditions(self):
         """Clocks and what held them, from nvidia-smi where it is."""

@@ -8,6 +8,11 @@ layer      the same around causal scaled_dot_product_attention: forward, and for
 One JSON line per row on rank 0's stdout; times_us are the maximum over ranks. bf16, one sequence. Modes: gated, which is device time
 (the ranks meet in an all-reduce, behind a spin that lets the host put everything on the stream first), and aligned, where the host's
 launches count too. KV heads must be a multiple of the ranks. Exit: 77 without PyTorch or a GPU for each rank.
+
+Samples of `layer` are of a GPU under load, at the clocks that its power limit leaves a training run (load.py): before each, every rank
+runs the same number of iterations untimed, about 120 ms of them (none where one is longer than twice that). One load for several samples
+would not do: with a spin of 3 ms before each layer of 7, the GPU computes nothing for nearly a third of the time, and clocks may rise again.
+`load_us` is the shortest of the row's loads, on any rank.
 """
 
 import argparse
@@ -24,6 +29,7 @@ except ImportError:
     print("ulysses_nccl: no PyTorch in", sys.executable, file=sys.stderr)
     sys.exit(77)
 
+import load
 import ulysses_gloo as path  # the same permutes and all-to-alls, whatever the backend
 
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -47,12 +53,27 @@ def once(operation, mode, token):
     return begin.elapsed_time(end)
 
 
-def times_us(operation, mode, samples):
+def agreed(numbers, how):
+    """Of all ranks."""
+    told = torch.tensor(numbers, device="cuda", dtype=torch.float64)
+    dist.all_reduce(told, how)
+    return told.tolist()
+
+
+def timed(operation, mode, samples, loaded=False):
+    """What the row tells of its times."""
     token = torch.ones(1, device="cuda")
-    mine = [once(operation, mode, token) for _ in range(samples + 3)][3:]
-    slowest = torch.tensor(mine, device="cuda", dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return [ms * 1e3 for ms in slowest.tolist()]
+    *_, warm = [once(operation, mode, token) for _ in range(3)]
+    slowest_ms = agreed([warm], dist.ReduceOp.MAX)[0]
+    count = load.iterations(slowest_ms * 1e3) if loaded else 0  # the same on all ranks: the operation has collectives
+    loads, mine = [], []
+    for _ in range(samples):
+        loads.append(load.back_to_back(torch.cuda, operation, count))
+        mine.append(once(operation, mode, token))
+    made = {"times_us": [ms * 1e3 for ms in agreed(mine, dist.ReduceOp.MAX)]}
+    if loaded:
+        made["load_us"] = round(min(agreed(loads, dist.ReduceOp.MIN)))
+    return made
 
 
 def say(**row):
@@ -73,8 +94,8 @@ def exchange(seq, options):
     with torch.no_grad():
         o = path.to_heads(q)
         for mode in ("gated", "aligned"):
-            times = times_us(lambda: ([path.to_heads(t) for t in (q, k, v)], path.to_seq(o)), mode, options.samples)
-            say(row="exchange", mode=mode, seq=seq, times_us=times)
+            times = timed(lambda: ([path.to_heads(t) for t in (q, k, v)], path.to_seq(o)), mode, options.samples)
+            say(row="exchange", mode=mode, seq=seq, **times)
 
 
 def layer(seq, options, backend):
@@ -88,9 +109,9 @@ def layer(seq, options, backend):
 
     with sdpa_kernel(BACKENDS[backend]):
         with torch.no_grad():
-            forward = times_us(lambda: path.layer(*parts, True), "gated", samples)
-        say(row="layer", backend=backend, direction="fwd", mode="gated", seq=seq, times_us=forward)
-        say(row="layer", backend=backend, direction="fwd+bwd", mode="gated", seq=seq, times_us=times_us(both, "gated", samples))
+            forward = timed(lambda: path.layer(*parts, True), "gated", samples, loaded=True)
+        say(row="layer", backend=backend, direction="fwd", mode="gated", seq=seq, **forward)
+        say(row="layer", backend=backend, direction="fwd+bwd", mode="gated", seq=seq, **timed(both, "gated", samples, loaded=True))
 
 
 def main():
