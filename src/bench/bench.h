@@ -79,6 +79,7 @@ struct bench_subject {
     const char *about;
     bool layout_included;   /* busbw is null */
     enum bench_traffic traffic; /* the ceiling of its bytes per second; NONE: it has none */
+    bool computes; /* most of its time; a GPU's clocks then depend on for how long it has, so it is timed under load */
     /* Pure: is this cell legal, and its key, bytes and FLOPs per rank and iteration. */
     struct verdict (*check)(const struct bench_case *c, const struct bench_env *env);
     void (*key)(const struct bench_case *c, const struct bench_env *env, struct sample *out);

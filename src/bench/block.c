@@ -17,6 +17,7 @@
 #include <time.h>
 
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
+enum { LOAD_US = 120 * 1000, LOAD_PART_US = 20 * 1000 /* is waited for before more is put on the queue */ };
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -122,7 +123,7 @@ struct timed {
     double us, real_us, switches;
 };
 
-static const char warming[] = "warm-up", timing[] = "timed sample"; /* names of ranges */
+static const char warming[] = "warm-up", loading[] = "load", timing[] = "timed sample"; /* names of ranges */
 
 /* The same where the device runs behind the host: what is timed is only put on the queue. Marks would be in the time, so phases are read
  * from iterations before: behind the gate, but for the first one, whose launches may wait for the device. */
@@ -130,8 +131,8 @@ static enum status sample_behind(struct run *run, struct row *row, const char *n
 {
     bool told = name == warming && row->warmups > 0 && row->graph == NULL && row->subject->timed != NULL;
     enum timing_how gated = subject_host_driven(row->subject, row->c) ? TIMING_OPEN : TIMING_GATED;
-    enum timing_how how = told              ? gated
-                          : name == warming ? TIMING_OPEN
+    enum timing_how how = told                           ? gated
+                          : name != timing               ? TIMING_OPEN
                           : row->c->timing == BENCH_LOOP ? TIMING_HOST
                                                          : gated;
     int64_t from = clock_ns();
@@ -314,6 +315,27 @@ static bool verify_next(const struct row *row)
     return row->blocks == 0 || row->verify_us < 0.1 * row->block_us;
 }
 
+int block_load(double us)
+{
+    return us > 0 ? (int)(LOAD_US / us + 0.5) : 0;
+}
+
+/* A GPU that was idle computes at clocks that its power limit does not let it keep: after some 50 ms it is slower, by up to a fifth, and stays so.
+ * What trains computes for long, so that is the state in which computing is timed. Ranks agreed on real_us: all do the same. */
+static enum status load(struct run *run, struct row *row, double *load_us, enum status *failed)
+{
+    struct timed timed;
+    int unit = row->graph != NULL ? row->loop : 1; /* iterations that are put on the queue as one */
+    double unit_us = row->real_us / row->loop * unit;
+    int units = run_behind(run) && row->subject->computes ? block_load(unit_us) : 0;
+    int part = row->graph != NULL ? 1 : (int)fmax(1, LOAD_PART_US / unit_us);
+    int64_t from = clock_ns();
+    for (int done = 0; done < units; done += part)
+        TRY(sample(run, row, loading, unit * (part < units - done ? part : units - done), &timed, failed));
+    *load_us = units > 0 ? (double)(clock_ns() - from) * 1e-3 : 0;
+    return STATUS_OK;
+}
+
 /* The samples themselves. *real_us: of the shortest, so that a spike does not shrink the next block. */
 static enum status take_samples(struct run *run, struct row *row, int k, bool verify, struct agreed *a, double *real_us,
                                 enum status *failed)
@@ -355,7 +377,8 @@ static bool gpu_disturbed(const struct run *run, struct agreed *a)
 }
 
 /* Keep the samples, unless the CPUs were not in the run's state, or the GPUs not as usual. */
-static enum status keep(struct run *run, struct row *row, struct agreed *a, int k, double before, bool verified)
+static enum status keep(struct run *run, struct row *row, struct agreed *a, int k, double before, double load_us,
+                        bool verified)
 {
     double after = rate_of(a->flag[PROBE]);
     enum state_verdict verdict = state_judge(run, before, after, lost_share(a, k), a->flag[THROTTLED]);
@@ -386,6 +409,7 @@ static enum status keep(struct run *run, struct row *row, struct agreed *a, int 
     row->state_sum += share;
     row->state_min = row->blocks == 0 ? share : fmin(row->state_min, share);
     conditions_gpu_add(row->gpu, a->flag + GPU, row->blocks == 0);
+    row->load_us = row->blocks == 0 ? load_us : fmin(row->load_us, load_us);
     row->steal_max = fmax(row->steal_max, a->flag[STEAL]);
     row->wait_max = fmax(row->wait_max, a->flag[WAIT]);
     row->throttled += a->flag[THROTTLED];
@@ -401,10 +425,11 @@ enum status block_run(struct run *run, struct row *row)
     enum status failed = STATUS_OK;
     bool ok = true, verify = verify_next(row);
     char why[256] = "";
-    double slowness = 0, real_us, before = run->rate;
+    double slowness = 0, real_us, load_us, before = run->rate;
     int k = samples_next(run, row);
     gpu_watch_read(run->watch, &gpu_from);
     conditions_read(&from);
+    TRY(load(run, row, &load_us, &failed));
     TRY(take_samples(run, row, k, verify, &a, &real_us, &failed));
     struct conditions_span span = conditions_since(&from);
     gpu_watch_read(run->watch, &gpu_to);
@@ -434,5 +459,5 @@ enum status block_run(struct run *run, struct row *row)
     row->verify_us = verify ? a.flag[VERIFY_US] : row->verify_us;
     row->block_us = a.flag[BLOCK_US];
     row->real_us = a.flag[REAL_US];
-    return keep(run, row, &a, k, before, verify);
+    return keep(run, row, &a, k, before, load_us, verify);
 }

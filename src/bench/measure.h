@@ -37,6 +37,7 @@ struct row {
     int warmups, blocks, repeated, tainted, verified;
     int repeats_left, repeats_total; /* of the next block; of the row */
     double verify_us, block_us; /* of the last one that did */
+    double load_us;             /* the shortest load before a block that was kept, on this rank */
     double state_sum, state_min, steal_max, wait_max, throttled;
     double gpu[CONDITIONS_GPU];
     int wave;
@@ -75,6 +76,8 @@ bool run_behind(const struct run *run); /* does the device run behind the host? 
 
 /* ---- block.c ---- */
 enum status block_warm(struct run *run, struct row *row);
+/* How many pieces of work that take `us` each are the load before a block; none where one is load enough itself. */
+int block_load(double us);
 /* Adds samples to the row, or repeats, or settles it as failed. */
 enum status block_run(struct run *run, struct row *row);
 /* Elapsed time and interrupts, between blocks. */

@@ -199,6 +199,8 @@ static json_t *conditions_of(const struct run *run, const struct row *row)
         put(c, "state", row->state_sum / row->blocks);
         put(c, "state_min", row->state_min);
     } else {
+        if (row->subject->computes)
+            put(c, "load_us", row->load_us);
         conditions_gpu_note(row->gpu, c);
         if (timing_ungated(run->timing) > 0)
             put_int(c, "ungated", timing_ungated(run->timing));

@@ -252,6 +252,7 @@ const struct bench_subject span_block = {
     .name = "layer",
     .about = "a transformer block of a plan: norms, projections, RoPE, attention with its exchanges, MLP",
     .layout_included = true,
+    .computes = true,
     .check = span_check,
     .key = span_key,
     .create = span_create,

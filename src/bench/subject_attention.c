@@ -342,6 +342,7 @@ static void attention_note(void *state, json_t *conditions)
 const struct bench_subject subject_attention = {
     .name = "attention",
     .about = "the attention kernel at the shape each rank has after the exchange",
+    .computes = true,
     .check = attention_check,
     .key = attention_key,
     .create = attention_create,

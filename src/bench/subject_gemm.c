@@ -222,6 +222,7 @@ static void gemm_note(void *state, json_t *conditions)
 const struct bench_subject subject_gemm = {
     .name = "gemm",
     .about = "one matrix product per rank",
+    .computes = true,
     .check = gemm_check,
     .key = gemm_key,
     .create = gemm_create,

@@ -374,6 +374,7 @@ const struct bench_subject subject_layer = {
     .name = "layer",
     .about = "one layer of a plan: exchange in, attention, exchange out",
     .layout_included = true,
+    .computes = true,
     .check = layer_check,
     .key = layer_key,
     .create = layer_create,

@@ -136,6 +136,61 @@ static int told_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+/* A subject that computes works for a while before each block, on all ranks as often; what is timed stays as it was. */
+static int loaded_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct boot *boot = NULL;
+    struct bench_subject counted = subject_collective;
+    const struct bench_subject *subjects[] = {&counted, NULL};
+    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
+    struct bench_options options = bench_test_options();
+    struct sample sample;
+    int all[2] = {0};
+    (void)arg;
+    counted.timed = count_told;
+    counted.enqueue = count_enqueued;
+    RANK_TRY(odd_open(launch, &env, &boot));
+    snprintf(c.op, sizeof c.op, "alltoall");
+    c.bytes = 4096;
+    for (int computes = 0; computes < 2; computes++) {
+        counted.computes = computes;
+        told = marked = enqueued = 0;
+        RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
+        RANK_CHECK(marked == told);
+        if (launch->rank == 0) {
+            RANK_CHECK(sample.outcome == SAMPLE_OK && sample.verified);
+            json_t *conditions = json_loads(sample.conditions, 0, NULL);
+            json_t *load_us = json_object_get(conditions, "load_us");
+            RANK_CHECK(computes ? json_number_value(load_us) > 0 : load_us == NULL);
+            int blocks = (int)json_integer_value(json_object_get(conditions, "blocks"));
+            int loads = enqueued - marked - sample.n - 1 /* the first, which nobody is told of */;
+            RANK_CHECK(computes ? loads >= blocks : loads == 0);
+            json_decref(conditions);
+            sample_free(&sample);
+        }
+    }
+    RANK_TRY(boot_allgather(boot, &enqueued, sizeof enqueued, all, INT64_MAX));
+    RANK_CHECK(all[0] == all[1]);
+    comm_close(env.world);
+    boot_close(boot);
+    return 0;
+}
+
+static void what_computes_is_timed_under_load(void **state)
+{
+    (void)state;
+    ranks_pass(2, loaded_on, no_arg);
+    assert_int_equal(block_load(1000), 120);
+    assert_int_equal(block_load(50 * 1000), 2); /* 2.4 */
+    assert_int_equal(block_load(120 * 1000), 1);
+    assert_int_equal(block_load(239 * 1000), 1);
+    assert_int_equal(block_load(241 * 1000), 0);
+    assert_int_equal(block_load(0), 0);
+    assert_true(subject_attention.computes && subject_gemm.computes && subject_layer.computes && span_block.computes);
+    assert_false(subject_link.computes || subject_collective.computes || subject_exchange.computes);
+}
+
 static int asked; /* after an iteration that ended the job */
 
 static enum status count_asked(void *state, bool ran)
@@ -267,6 +322,7 @@ int main(void)
         cmocka_unit_test(rows_are_timed),
         cmocka_unit_test(phases_are_the_last_ranks),
         cmocka_unit_test(subjects_are_told),
+        cmocka_unit_test(what_computes_is_timed_under_load),
         cmocka_unit_test(an_iteration_that_ends_the_job_ends_the_row),
         cmocka_unit_test(phases_of_an_exchange_are_of_one_call),
     };
