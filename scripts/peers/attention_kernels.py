@@ -13,7 +13,7 @@ import load
 
 BACKENDS = {"sdpa-flash": "FLASH_ATTENTION", "sdpa-cudnn": "CUDNN_ATTENTION", "sdpa-efficient": "EFFICIENT_ATTENTION", "sdpa-math": "MATH"}
 HELD = {"held_by_power": 0x4, "held_by_heat": 0x20 | 0x40, "held_by_board": 0x8 | 0x80}  # NVML's clock event reasons
-SPIN_CYCLES = 2_000_000  # about a millisecond: longer than launching takes
+SPIN_CYCLES = 4_000_000  # some 2 ms: longer than launching a block takes
 
 
 class Cannot(Exception):
@@ -240,22 +240,26 @@ class Torch:
 
     def time_cuda(self, case, iterations, warmups):
         """Warm-ups (one or more), then load for as long as the last of them says, then what counts."""
-        *_, known_us = [self.once_cuda(case) for _ in range(warmups)]
+        known_us = self.behind_spin(case, warmups)[-1]
         load_us = load.back_to_back(self.torch.cuda, lambda: case.next()(), load.iterations(known_us))
         case.conditions["load_us"] = min(load_us, case.conditions.get("load_us", load_us))
-        return [self.once_cuda(case) for _ in range(iterations)]
+        return self.behind_spin(case, iterations)
 
-    def once_cuda(self, case):
-        """Microseconds, behind a spin that is longer than launching takes, so that launches are not in the time."""
-        cuda, operation = self.torch.cuda, case.next()
-        first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    def behind_spin(self, case, iterations):
+        """Microseconds each, back to back, behind one spin that is longer than launching takes: neither launches are in the times, nor
+        pauses between them in which clocks rise."""
+        cuda, pairs = self.torch.cuda, []
         cuda.synchronize()
         cuda._sleep(SPIN_CYCLES)
-        first.record()
-        operation()
-        last.record()
-        last.synchronize()
-        return first.elapsed_time(last) * 1e3
+        for _ in range(iterations):
+            operation = case.next()
+            first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            first.record()
+            operation()
+            last.record()
+            pairs.append((first, last))
+        cuda.synchronize()
+        return [first.elapsed_time(last) * 1e3 for first, last in pairs]
 
     def conditions(self):
         """Clocks and what held them, from nvidia-smi where it is."""

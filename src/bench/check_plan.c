@@ -12,6 +12,7 @@
 #include "bench/mirror.h"
 #include "bench/spot.h"
 #include "bench/subject.h"
+#include "sp/exchange.h"
 #include "sp/exec.h"
 #include "sp/exec_chunk.h"
 
@@ -348,22 +349,30 @@ static bool wanted(const char *only, const char *name)
     return only == NULL || strcmp(only, name) == 0;
 }
 
-/* A ring of kernels that can be part of none, at no problem there is, is a row that says so: of the last of them, which is what most kernels
- * take. */
-static enum status ring_row(struct bench_env *env, const struct check_order *order, const struct plan *base,
-                            struct check_report *report)
+/* Is there a problem that such a plan takes? Else what it says of the last of them, which is what most kernels take. */
+static struct verdict taken(const struct bench_env *env, const struct plan *base)
 {
     struct verdict verdict = VERDICT_YES;
-    char what[192];
     for (int i = 0; i < CHECK_PROBLEMS; i++) {
         struct problem problem;
-        check_problem(i, base->sp, comm_size(env->world), LOCAL, &problem);
         struct plan plan = *base;
+        check_problem(i, base->sp, comm_size(env->world), LOCAL, &problem);
         plan.dp_shard = problem.world / plan.sp;
         verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
         if (verdict_ok(&verdict))
-            return plan_row(env, order, base, report);
+            break;
     }
+    return verdict;
+}
+
+/* A ring of kernels that cannot be part of one is a row that says so. */
+static enum status ring_row(struct bench_env *env, const struct check_order *order, const struct plan *base,
+                            struct check_report *report)
+{
+    char what[192];
+    struct verdict verdict = taken(env, base);
+    if (verdict_ok(&verdict))
+        return plan_row(env, order, base, report);
     row_text(base, "1", what);
     return check_row_waive(order, report, "plan", what, verdict.rule, verdict.why);
 }
@@ -416,6 +425,29 @@ static enum status plan_rows(struct bench_env *env, const struct check_order *or
     return STATUS_OK;
 }
 
+/* By any attention of this device? */
+static struct verdict method_taken(const struct bench_env *env, enum plan_method method)
+{
+    struct verdict verdict = verdict_no(RULE_ABSENT, "this build has no attention kernel for this device");
+    struct plan plan;
+    plan_default(&plan);
+    plan.method = method;
+    const struct exchange *first = exchange_first(dev_kind_of(env->dev));
+    const char *own = plan_method_exchange(method) != NULL ? plan_method_exchange(method)
+                      : first != NULL                      ? first->name
+                                                           : "";
+    text_print(plan.exchange, sizeof plan.exchange, "%s", own);
+    for (int a = 0; attentions[a] != NULL; a++) {
+        if (attentions[a]->dev != dev_kind_of(env->dev))
+            continue;
+        text_print(plan.attention, sizeof plan.attention, "%s", attentions[a]->name);
+        verdict = taken(env, &plan);
+        if (verdict_ok(&verdict))
+            break;
+    }
+    return verdict;
+}
+
 /* What cannot run here, and why. */
 static enum status waive_rest(struct bench_env *env, const struct check_order *order, struct check_report *report)
 {
@@ -429,16 +461,8 @@ static enum status waive_rest(struct bench_env *env, const struct check_order *o
         TRY(check_row_waive(order, report, "plan", what, RULE_WORLD, why));
     }
     for (int method = 0; method < PLAN_METHOD_COUNT; method++) {
-        struct problem problem;
-        struct plan plan;
-        plan_default(&plan);
-        plan.method = (enum plan_method)method;
-        plan.dp_shard = ranks;
-        if (plan_method_exchange(plan.method) != NULL)
-            text_print(plan.exchange, sizeof plan.exchange, "%s", plan_method_exchange(plan.method));
-        check_problem(0, 1, ranks, LOCAL, &problem);
-        struct verdict verdict = plan_check(&problem, &plan, dev_kind_of(env->dev));
-        text_print(what, sizeof what, "method %s", plan_method_name(plan.method));
+        struct verdict verdict = method_taken(env, (enum plan_method)method);
+        text_print(what, sizeof what, "method %s", plan_method_name((enum plan_method)method));
         if (!verdict_ok(&verdict))
             TRY(check_row_waive(order, report, "plan", what, verdict.rule, verdict.why));
     }

@@ -46,6 +46,14 @@ const struct exchange *exchange_find(const char *name)
     return NULL;
 }
 
+const struct exchange *exchange_first(enum dev_kind dev)
+{
+    for (int i = 0; exchanges[i] != NULL; i++)
+        if (exchanges[i]->dev == dev)
+            return exchanges[i];
+    return NULL;
+}
+
 const char *exchange_in_use(const struct exchange *exchange, const void *state, const struct comm *group)
 {
     return exchange->in_use != NULL ? exchange->in_use(state) : comm_transport(group);

@@ -72,6 +72,8 @@ struct exchange {
 
 extern const struct exchange *const exchanges[]; /* NULL-terminated */
 const struct exchange *exchange_find(const char *name);
+/* Of a device, the one that stands for all where nothing is exchanged; NULL: this build has none. */
+const struct exchange *exchange_first(enum dev_kind dev);
 /* What carries the data of an exchange that was created for the group, as comm_transport says it. */
 const char *exchange_in_use(const struct exchange *exchange, const void *state, const struct comm *group);
 

@@ -171,8 +171,8 @@ static struct verdict training_check(const struct plan *plan)
 
 /* Kernels judge widths, masks and dtypes, not the count of heads: the call with the most heads of one rank, of a row's seq_q x seq_k
  * tokens; all rows at once where the layer does that. */
-static struct verdict call_check(const struct problem *problem, const struct plan *plan, int64_t seq_q, int64_t seq_k,
-                                 bool causal)
+static struct attention_shape call_shape(const struct problem *problem, const struct plan *plan, int64_t seq_q,
+                                         int64_t seq_k, bool causal)
 {
     int64_t rows = plan_ring(plan) > 1 ? 1 : problem->batch;
     struct attention_shape shape = {.batch = rows,
@@ -186,18 +186,37 @@ static struct verdict call_check(const struct problem *problem, const struct pla
                                     .causal = causal ? ATTENTION_BOTTOM_RIGHT : ATTENTION_FULL,
                                     .window = plan_ring(plan) > 1 ? 0 : problem->window};
     attention_shape_fill(&shape);
-    /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
-    const int64_t cu_q[2] = {0, rows * seq_q}, cu_k[2] = {0, rows * seq_k};
-    if (problem->docs > 0) {
-        shape.batch = 1;
-        shape.seq_q = cu_q[1];
-        shape.seq_k = cu_k[1];
-        shape.docs = 1;
-        shape.cu_q = cu_q;
-        shape.cu_k = cu_k;
-    }
-    /* cppcheck-suppress returnDanglingLifetime -- a verdict holds no pointer */
+    return shape;
+}
+
+static struct verdict packed_check(const struct plan *plan, struct attention_shape shape, int docs, const int64_t *cu_q,
+                                   const int64_t *cu_k)
+{
+    shape.batch = 1;
+    shape.seq_q = cu_q[docs];
+    shape.seq_k = cu_k[docs];
+    shape.docs = docs;
+    shape.cu_q = cu_q;
+    shape.cu_k = cu_k;
     return attention_find(plan->attention)->supports(&shape);
+}
+
+static struct verdict call_check(const struct problem *problem, const struct plan *plan, int64_t seq_q, int64_t seq_k,
+                                 bool causal)
+{
+    struct attention_shape shape = call_shape(problem, plan, seq_q, seq_k, causal);
+    /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
+    const int64_t cu_q[2] = {0, shape.batch * seq_q}, cu_k[2] = {0, shape.batch * seq_k};
+    return problem->docs > 0 ? packed_check(plan, shape, 1, cu_q, cu_k)
+                             : attention_find(plan->attention)->supports(&shape);
+}
+
+/* Of a document that ends in a piece, other ranks have no keys: a step of theirs has queries alone, or keys. */
+static struct verdict ring_documents_check(const struct problem *problem, const struct plan *plan, int64_t local)
+{
+    const int64_t cu_q[3] = {0, local, local}, cu_k[3] = {0, 0, local};
+    struct verdict verdict = packed_check(plan, call_shape(problem, plan, local, local, false), 2, cu_q, cu_k);
+    return verdict_ok(&verdict) ? verdict : verdict_no(verdict.rule, "packed documents in a ring: %.220s", verdict.why);
 }
 
 /* The kinds of calls that sp/ring_block.h makes. */
@@ -219,7 +238,9 @@ static struct verdict ring_calls_check(const struct problem *problem, const stru
     struct verdict verdict = call_check(problem, plan, local, local, problem->causal);
     if (verdict_ok(&verdict) && problem->causal)
         verdict = call_check(problem, plan, local, local / 2, false);
-    return verdict_ok(&verdict) && problem->causal ? call_check(problem, plan, local / 2, local, false) : verdict;
+    if (verdict_ok(&verdict) && problem->causal)
+        verdict = call_check(problem, plan, local / 2, local, false);
+    return verdict_ok(&verdict) && problem->docs > 0 ? ring_documents_check(problem, plan, local) : verdict;
 }
 
 static struct verdict attention_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)

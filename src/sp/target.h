@@ -73,6 +73,7 @@ struct target {
     struct plan defaults;        /* zero stage, checkpointing, offload, loss, mlp */
     struct target_memory memory;
     struct target_elementwise elementwise;
+    double optimizer_bytes; /* that a step of the optimizer reads and writes for each element that a rank owns */
     struct verdict (*check)(const struct model *model, const struct problem *problem, const struct plan *plan);
 };
 

@@ -87,5 +87,6 @@ const struct target target_sptune = {
                     .gate = {{1, 0}, {5, 0}},
                     .sum = {{3, 0}, {0, 0}},
                     .loss = {[PLAN_LOSS_PLAIN] = {1, 4}, [PLAN_LOSS_TILED] = {1, 4}, [PLAN_LOSS_FUSED] = {1, 4}}},
+    .optimizer_bytes = 28, /* fp32 weight, gradient and two moments read, three of them written: kernels/nn.h */
     .check = native_check,
 };

@@ -8,13 +8,14 @@
  * + A * (3 or 4) * product with the vocabulary                   4 where the loss recomputes it (tiled, fused)
  * + gathers and reductions of ZeRO                               not overlapped with anything: an upper bound
  * + A * bytes of norms, activations and the like, at the copy rate  sp/work.h counts them as the target has kernels
- * + optimizer: 28 bytes per element it owns at the copy rate     fp32 weight, gradient, two moments read; three written
+ * + optimizer: bytes per element it owns at the copy rate        as the target has kernels: 28 are weight, gradient and moments in fp32
  */
 #include "tuner/parts_build.h"
 
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "sp/exchange.h"
 #include "sp/work.h"
 
 #include <stdio.h>
@@ -122,8 +123,9 @@ static void set_mask(const struct parts_build *build, struct part *part, int64_t
 /* At sp 1 nothing is exchanged, so there plans differ in no exchange. */
 static void set_exchange(const struct parts_build *build, struct part *part)
 {
+    const struct exchange *first = build->plan->sp == 1 ? exchange_first(build->request->dev) : NULL;
     text_print(part->c.plan.exchange, sizeof part->c.plan.exchange, "%s",
-               build->plan->sp == 1 ? "packed" : build->plan->exchange);
+               first != NULL ? first->name : build->plan->exchange);
     part->c.plan.chunks = build->plan->chunks;
 }
 

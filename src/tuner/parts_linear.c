@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-enum { OPTIMIZER_BYTES = 28 };
-
 /* Sizes from which on a rate hardly grows: of a GPU's products and copies they are what takes tenths of a millisecond. */
 static const struct sizes {
     int64_t coarse_rows, coarse_side; /* of the product that all plans share */
@@ -161,6 +159,7 @@ enum status parts_states(const struct parts_build *build)
     traffic.arriving = (double)zero.reduce_bytes;
     TRY(parts_collective(build, &traffic));
     struct part copy = copy_of(build, PRICE_OPTIMIZER);
-    copy.times = (double)zero.optimizer_elems * OPTIMIZER_BYTES / (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
+    copy.times = (double)zero.optimizer_elems * r->target->optimizer_bytes /
+                 (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
     return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;
 }

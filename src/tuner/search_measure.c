@@ -142,7 +142,9 @@ static enum status call_with(struct search *search, const struct part *const *pa
     enum status status = STATUS_OK;
     for (int i = 0; i < n; i++) {
         char name[96];
-        if (samples[i].outcome != SAMPLE_OK)
+        if (samples[i].outcome == SAMPLE_FAILED)
+            log_warn("%s failed: %s", parts_name(parts[i], name, sizeof name), samples[i].why);
+        else if (samples[i].outcome != SAMPLE_OK)
             log_verbose("%s: %s", parts_name(parts[i], name, sizeof name), samples[i].why);
         if (status == STATUS_OK)
             status = pool_add(&search->pool, parts[i]->key, &samples[i]);

@@ -48,6 +48,35 @@ static void test_accelerate(void **state)
     assert_string_equal(answer.native.plan.exchange, "push");
 }
 
+/* What is to be timed of a plan can be: by exchanges and kernels of GPUs, also where nothing is exchanged. */
+static void test_parts_run_here(void **state)
+{
+    struct parts parts = {0};
+    struct parts_scale scale = {0};
+    int layers = 0;
+    (void)state;
+    ask("accelerate");
+    run(&fake_default);
+    for (int i = 0; i < answer.n; i++) {
+        const struct plan *plan = &answer.candidates[i].plan;
+        if (!verdict_ok(&answer.candidates[i].verdict))
+            continue;
+        parts_clear(&parts);
+        CHECK_OK(parts_list(&answer.request, plan, PARTS_LAYER, &scale, &parts));
+        for (int p = 0; p < parts.n; p++) {
+            const struct bench_case *c = &parts.item[p].c;
+            if (strcmp(c->subject, "layer") != 0)
+                continue;
+            struct verdict verdict = plan_check(&c->problem, &c->plan, DEV_CUDA);
+            if (verdict.rule != RULE_ABSENT) /* cuDNN, where there is none */
+                assert_string_equal(verdict_ok(&verdict) ? "" : verdict.why, "");
+            layers += plan->sp == 1;
+        }
+    }
+    assert_true(layers >= 2);
+    parts_free(&parts);
+}
+
 static int rows_with(const char *exchange, int sp)
 {
     int n = 0;
@@ -154,11 +183,8 @@ static int close_gpus(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_accelerate),
-        CASE(test_sptune),
-        CASE(test_without_peer_access),
-        CASE(test_memory),
-        CASE(test_rank_order),
+        CASE(test_accelerate),          CASE(test_parts_run_here), CASE(test_sptune),
+        CASE(test_without_peer_access), CASE(test_memory),         CASE(test_rank_order),
     };
     return cmocka_run_group_tests(tests, open_gpus, close_gpus);
 }

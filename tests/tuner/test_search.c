@@ -15,7 +15,7 @@ static void test_closed_form(void **state)
         assert_int_equal(chosen()->plan.sp, 1); /* everything fits, and an exchange only costs */
         assert_true(chosen()->timed);
         assert_int_equal(chosen()->time.source,
-                         lengths[i] > 512 ? RECOMMEND_MEASURED : RECOMMEND_INTERPOLATED); /* ZeRO's share */
+                         lengths[i] > 512 ? RECOMMEND_MEASURED : RECOMMEND_ASSUMED); /* the optimizer's share */
         assert_int_equal(answer.verdict, WORK_FITS);
         assert_int_equal(answer.measured, 0);
     }
