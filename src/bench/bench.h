@@ -110,6 +110,12 @@ const struct bench_subject *bench_subject_find(const char *name);
 /* What times a case, its span included; NULL: there is no such subject. */
 const struct bench_subject *bench_subject_of(const struct bench_case *c);
 
+/* What computes is timed under load where a device runs behind its host: before each block of samples, which is then of 60 ms, that much of
+ * the same iterations. */
+enum { BENCH_LOAD_US = 120 * 1000, BENCH_LOADED_US = 60 * 1000 };
+/* How many that are, each of `us` microseconds; none where one takes twice the load. */
+int bench_load(double us);
+
 enum { BENCH_CASES_MAX = 32 };
 /* Collective. out[n] samples on rank 0 (initialised there; NULL elsewhere). An illegal case is a waived sample, wrong data or an
  * error of one case a failed one: the others still run. A status other than OK means the job is over. */

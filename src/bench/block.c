@@ -17,7 +17,7 @@
 #include <time.h>
 
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
-enum { LOAD_US = 120 * 1000, LOAD_PART_US = 20 * 1000 /* is waited for before more is put on the queue */ };
+enum { LOAD_PART_US = 20 * 1000 /* of a load is waited for before more is put on the queue */ };
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -299,10 +299,17 @@ enum status block_warm(struct run *run, struct row *row)
     return STATUS_OK;
 }
 
+/* Is each of its blocks taken after a load? */
+static bool is_loaded(const struct run *run, const struct row *row)
+{
+    return run_behind(run) && row->subject->computes;
+}
+
 /* Samples of the next block: about 20 ms of them beside other rows, 50 ms alone. */
 static int samples_next(const struct run *run, const struct row *row)
 {
-    double each = fmax(row->real_us, 0.01), wanted = (run->nwave > 1 ? 20e3 : 50e3) / each;
+    double block_us = is_loaded(run, row) ? BENCH_LOADED_US : run->nwave > 1 ? 20e3 : 50e3;
+    double each = fmax(row->real_us, 0.01), wanted = block_us / each;
     wanted = fmin(wanted, left_us(run) / each);
     wanted = fmin(wanted, (double)(run->options->samples_max - row->n));
     wanted = fmin(wanted, BLOCK_SAMPLES_MAX);
@@ -315,9 +322,9 @@ static bool verify_next(const struct row *row)
     return row->blocks == 0 || row->verify_us < 0.1 * row->block_us;
 }
 
-int block_load(double us)
+int bench_load(double us)
 {
-    return us > 0 ? (int)(LOAD_US / us + 0.5) : 0;
+    return us > 0 ? (int)(BENCH_LOAD_US / us + 0.5) : 0;
 }
 
 /* A GPU that was idle computes at clocks that its power limit does not let it keep: after some 50 ms it is slower, by up to a fifth, and stays so.
@@ -327,7 +334,7 @@ static enum status load(struct run *run, struct row *row, double *load_us, enum 
     struct timed timed;
     int unit = row->graph != NULL ? row->loop : 1; /* iterations that are put on the queue as one */
     double unit_us = row->real_us / row->loop * unit;
-    int units = run_behind(run) && row->subject->computes ? block_load(unit_us) : 0;
+    int units = is_loaded(run, row) ? bench_load(unit_us) : 0;
     int part = row->graph != NULL ? 1 : (int)fmax(1, LOAD_PART_US / unit_us);
     int64_t from = clock_ns();
     for (int done = 0; done < units; done += part)

@@ -76,8 +76,6 @@ bool run_behind(const struct run *run); /* does the device run behind the host? 
 
 /* ---- block.c ---- */
 enum status block_warm(struct run *run, struct row *row);
-/* How many pieces of work that take `us` each are the load before a block; none where one is load enough itself. */
-int block_load(double us);
 /* Adds samples to the row, or repeats, or settles it as failed. */
 enum status block_run(struct run *run, struct row *row);
 /* Elapsed time and interrupts, between blocks. */

@@ -181,12 +181,12 @@ static void what_computes_is_timed_under_load(void **state)
 {
     (void)state;
     ranks_pass(2, loaded_on, no_arg);
-    assert_int_equal(block_load(1000), 120);
-    assert_int_equal(block_load(50 * 1000), 2); /* 2.4 */
-    assert_int_equal(block_load(120 * 1000), 1);
-    assert_int_equal(block_load(239 * 1000), 1);
-    assert_int_equal(block_load(241 * 1000), 0);
-    assert_int_equal(block_load(0), 0);
+    assert_int_equal(bench_load(1000), 120);
+    assert_int_equal(bench_load(50 * 1000), 2); /* 2.4 */
+    assert_int_equal(bench_load(120 * 1000), 1);
+    assert_int_equal(bench_load(239 * 1000), 1);
+    assert_int_equal(bench_load(241 * 1000), 0);
+    assert_int_equal(bench_load(0), 0);
     assert_true(subject_attention.computes && subject_gemm.computes && subject_layer.computes && span_block.computes);
     assert_false(subject_link.computes || subject_collective.computes || subject_exchange.computes);
 }
