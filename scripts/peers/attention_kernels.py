@@ -5,14 +5,12 @@ import importlib
 import importlib.metadata
 import math
 import os
-import shutil
-import subprocess
 import time
 
 import load
+import nvml
 
 BACKENDS = {"sdpa-flash": "FLASH_ATTENTION", "sdpa-cudnn": "CUDNN_ATTENTION", "sdpa-efficient": "EFFICIENT_ATTENTION", "sdpa-math": "MATH"}
-HELD = {"held_by_power": 0x4, "held_by_heat": 0x20 | 0x40, "held_by_board": 0x8 | 0x80}  # NVML's clock event reasons
 SPIN_CYCLES = 4_000_000  # some 2 ms: longer than launching a block takes
 
 
@@ -48,6 +46,7 @@ class Torch:
         if options.device == "cuda" and not cuda:
             raise Wrong(f"no GPU that PyTorch {torch.__version__} can use; right would be --device cpu")
         self.cuda = cuda and options.device != "cpu"
+        self.gpu = nvml.Nvml(gpu_uuid(torch)) if self.cuda else None
         self.place = torch.device("cuda" if self.cuda else "cpu")
         if options.threads:
             torch.set_num_threads(options.threads)
@@ -262,36 +261,14 @@ class Torch:
         return [first.elapsed_time(last) * 1e3 for first, last in pairs]
 
     def conditions(self):
-        """Clocks and what held them, from nvidia-smi where it is."""
-        if not self.cuda or not shutil.which("nvidia-smi"):
-            return {}
-        asked = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
-        place = gpu_place(self.torch)
-        said = smi([f"--id={place}", f"--query-gpu={asked}", "--format=csv,noheader,nounits"]).split(",")
-        out = {}
-        for name, word in zip(("sm_mhz", "memory_mhz", "gpu_celsius", "gpu_watts"), said):
-            with contextlib.suppress(ValueError):
-                out[name] = float(word)
-        with contextlib.suppress(ValueError, IndexError):
-            reasons = int(said[4], 16)
-            out.update({name: 1 for name, bits in HELD.items() if reasons & bits})
-        pids = smi([f"--id={place}", "--query-compute-apps=pid", "--format=csv,noheader"]).split()
-        out["gpu_others"] = max(0, len(pids) - 1)
-        return out
+        """Clocks and what held them, from the driver where it tells."""
+        return self.gpu.now() if self.cuda else {}
 
 
-def gpu_place(torch):
-    """Of the GPU that PyTorch uses, as nvidia-smi takes it."""
-    about = torch.cuda.get_device_properties(0)
-    uuid = str(getattr(about, "uuid", ""))
-    return "GPU-" + uuid if uuid else "0"
-
-
-def smi(words):
-    try:
-        return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=20).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
+def gpu_uuid(torch):
+    """Of the GPU that PyTorch uses, as its driver names it; None where PyTorch does not tell."""
+    uuid = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
+    return "GPU-" + uuid.removeprefix("GPU-") if uuid else None
 
 
 def installed_version(name):
