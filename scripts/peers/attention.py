@@ -15,7 +15,7 @@ launches, and events take the time; `cold` walks through copies beyond the cache
 
 On a GPU each block follows about 120 ms of the kernel's own iterations, untimed, so that it runs at the clocks that the power limit
 leaves a long run, not at those of a GPU that was idle (load.py). `load_us` of the conditions is the shortest of these loads; 0 where an
-iteration is longer than twice that itself.
+iteration takes 1.2 s and more.
 
 Exit: 0 done; 1 a kernel computed something wrong; 2 wrong usage; 3 no row was timed; 77 no PyTorch.
 """

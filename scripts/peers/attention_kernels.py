@@ -246,8 +246,8 @@ class Torch:
 
     def behind_spin(self, case, iterations):
         """Microseconds each, back to back, behind one spin that is longer than launching takes: neither launches are in the times, nor
-        pauses between them in which clocks rise."""
-        cuda, pairs = self.torch.cuda, []
+        pauses between them in which clocks rise. One that the device began while it was launched is `ungated`: launches may be in its time."""
+        cuda, pairs, ungated = self.torch.cuda, [], 0
         cuda.synchronize()
         cuda._sleep(SPIN_CYCLES)
         for _ in range(iterations):
@@ -256,8 +256,11 @@ class Torch:
             first.record()
             operation()
             last.record()
+            ungated += first.query()
             pairs.append((first, last))
         cuda.synchronize()
+        if ungated:
+            case.conditions["ungated"] = case.conditions.get("ungated", 0) + ungated
         return [first.elapsed_time(last) * 1e3 for first, last in pairs]
 
     def conditions(self):

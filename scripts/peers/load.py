@@ -9,8 +9,8 @@ AT_ONCE = 64  # iterations that are launched before the host waits for them: the
 
 
 def iterations(us):
-    """How many of US microseconds each last about LOAD_MS; none where one lasts more than twice that and is load enough itself."""
-    return int(LOAD_MS * 1e3 / us + 0.5) if us > 0 else 0
+    """How many of US microseconds each last about LOAD_MS, at least one; none where one takes ten times that and is load enough itself."""
+    return max(1, int(LOAD_MS * 1e3 / us + 0.5)) if 0 < us < 10e3 * LOAD_MS else 0
 
 
 def back_to_back(cuda, operation, count):

@@ -5,6 +5,7 @@ many processes compute on it. Some tens of microseconds; a program of its own wo
     gpu.now()                   # {"sm_mhz": 1980.0, ...}; what the driver does not tell is left out, all of it where there is no NVML
 """
 
+import contextlib
 import ctypes
 import os
 
@@ -13,37 +14,39 @@ CLOCK_SM, CLOCK_MEMORY, CORE = 1, 2, 0  # of nvmlClockType_t and nvmlTemperature
 TOO_SMALL = 7  # NVML_ERROR_INSUFFICIENT_SIZE: the count is told all the same
 
 
-def find(calls, uuid):
-    """The handle of that GPU; None where the driver has no such one."""
-    count, name = ctypes.c_uint(0), ctypes.create_string_buffer(96)
-    calls.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    for i in range(count.value):
-        gpu = ctypes.c_void_p()
-        if calls.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(gpu)) or calls.nvmlDeviceGetUUID(gpu, name, len(name)):
-            continue
-        if uuid in (None, name.value.decode()):
-            return gpu
-    return None
-
-
 class Nvml:
     def __init__(self, uuid=None):
-        self.calls = self.gpu = None
-        try:
-            calls = ctypes.CDLL(os.environ.get("SPTUNE_NVML", "libnvidia-ml.so.1"))
-        except OSError:
-            return
-        if calls.nvmlInit_v2() == 0:
-            self.calls, self.gpu = calls, find(calls, uuid)
+        self.library = self.gpu = None
+        with contextlib.suppress(OSError):
+            self.library = ctypes.CDLL(os.environ.get("SPTUNE_NVML", "libnvidia-ml.so.1"))
+            if self.call("nvmlInit_v2") == 0:
+                self.gpu = self.find(uuid)
+
+    def call(self, name, *arguments):
+        """Its code; None where this library has no such call."""
+        function = getattr(self.library, name, None)
+        return function(*arguments) if function else None
+
+    def find(self, uuid):
+        """The handle of that GPU; None where the driver has no such one."""
+        count, name = ctypes.c_uint(0), ctypes.create_string_buffer(96)
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for i in range(count.value):
+            gpu = ctypes.c_void_p()
+            if self.call("nvmlDeviceGetHandleByIndex_v2", i, ctypes.byref(gpu)) != 0 or self.call("nvmlDeviceGetUUID", gpu, name, len(name)) != 0:
+                continue
+            if uuid in (None, name.value.decode()):
+                return gpu
+        return None
 
     def number(self, name, *before, kind=ctypes.c_uint):
         """What a call says in its last argument; None where it refuses."""
         out = kind()
-        return out.value if getattr(self.calls, name)(self.gpu, *before, ctypes.byref(out)) == 0 else None
+        return out.value if self.call(name, self.gpu, *before, ctypes.byref(out)) == 0 else None
 
     def processes(self):
         count = ctypes.c_uint(0)
-        code = self.calls.nvmlDeviceGetComputeRunningProcesses_v3(self.gpu, ctypes.byref(count), None)
+        code = self.call("nvmlDeviceGetComputeRunningProcesses_v3", self.gpu, ctypes.byref(count), None)
         return count.value if code in (0, TOO_SMALL) else None
 
     def now(self):

@@ -10,7 +10,7 @@ One JSON line per row on rank 0's stdout; times_us are the maximum over ranks. b
 launches count too. KV heads must be a multiple of the ranks. Exit: 77 without PyTorch or a GPU for each rank.
 
 Samples of `layer` are of a GPU under load, at the clocks that its power limit leaves a training run (load.py): before each, every rank
-runs the same number of iterations untimed, about 120 ms of them (none where one is longer than twice that). One load for several samples
+runs the same number of iterations untimed, about 120 ms of them (at least one; none where one takes 1.2 s). One load for several samples
 would not do: with a spin of 3 ms before each layer of 7, the GPU computes nothing for nearly a third of the time, and clocks may rise again.
 `load_us` is the shortest of the row's loads, on any rank.
 """

@@ -2,7 +2,7 @@
  *
  * A case is a plain value (it is broadcast to the ranks as bytes); a subject is one file exporting one const struct bench_subject and
  * one row in bench_subjects[]. Every rank calls bench_run with the same cases; rank 0 gets the samples. Method (docs/measurement.md):
- * correctness first; warm-up; ranks aligned before each timed iteration; time is the maximum over ranks; the cases of one call are
+ * correctness first; warm-up, of what computes on GPUs before each block; ranks aligned before each timed iteration; time is the maximum over ranks; the cases of one call are
  * interleaved in random order; hot, cold or used buffers; receive buffers poisoned before and verified after timed iterations; raw times
  * kept; stop when the 95 % interval of the median is narrow or the budget ends; conditions watched, tainted blocks repeated, then waived.
  *
@@ -110,11 +110,11 @@ const struct bench_subject *bench_subject_find(const char *name);
 /* What times a case, its span included; NULL: there is no such subject. */
 const struct bench_subject *bench_subject_of(const struct bench_case *c);
 
-/* What computes is timed under load where a device runs behind its host: before each block of samples, which is then of 60 ms, that much of
- * the same iterations. */
-enum { BENCH_LOAD_US = 120 * 1000, BENCH_LOADED_US = 60 * 1000 };
-/* How many that are, each of `us` microseconds; none where one takes twice the load. */
+/* What computes is timed under load where a device runs behind its host: how many iterations of `us` microseconds run untimed before each
+ * block of samples (120 ms of them, at least one; none where one takes 1.2 s), and how many samples a block then has (60 ms of them). */
 int bench_load(double us);
+int bench_load_samples(double us);
+double bench_loaded_us(double us); /* of a sample and its share of the load */
 
 enum { BENCH_CASES_MAX = 32 };
 /* Collective. out[n] samples on rank 0 (initialised there; NULL elsewhere). An illegal case is a waived sample, wrong data or an

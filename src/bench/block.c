@@ -17,7 +17,11 @@
 #include <time.h>
 
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
-enum { LOAD_PART_US = 20 * 1000 /* of a load is waited for before more is put on the queue */ };
+enum {
+    LOAD_US = 120 * 1000,
+    LOAD_PART_US = 20 * 1000 /* is waited for before more is put on the queue */,
+    LOADED_US = 60 * 1000
+};
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -271,9 +275,17 @@ static enum status graph_open(struct run *run, struct row *row)
     return failed != STATUS_OK ? settle_failed(run, row, failed) : STATUS_OK;
 }
 
+/* Is each of its blocks taken after a load? */
+static bool is_loaded(const struct run *run, const struct row *row)
+{
+    return run_behind(run) && row->subject->computes;
+}
+
 enum status block_warm(struct run *run, struct row *row)
 {
-    int wanted = run->options->warmup > 1 ? run->options->warmup : 1;
+    int least =
+        is_loaded(run, row) ? 2 : 1; /* the last one says how long its loads are; the first has launches in it */
+    int wanted = run->options->warmup > least ? run->options->warmup : least;
     while (row->warmups < wanted) {
         struct agreed a;
         enum status failed = STATUS_OK;
@@ -299,18 +311,44 @@ enum status block_warm(struct run *run, struct row *row)
     return STATUS_OK;
 }
 
-/* Is each of its blocks taken after a load? */
-static bool is_loaded(const struct run *run, const struct row *row)
+int bench_load(double us)
 {
-    return run_behind(run) && row->subject->computes;
+    return us > 0 && us < 10.0 * LOAD_US ? (int)fmax(1, LOAD_US / us + 0.5) : 0;
 }
 
-/* Samples of the next block: about 20 ms of them beside other rows, 50 ms alone. */
+int bench_load_samples(double us)
+{
+    return (int)fmax(1, fmin(LOADED_US / fmax(us, 0.01), BLOCK_SAMPLES_MAX));
+}
+
+double bench_loaded_us(double us)
+{
+    return us * (1 + (double)bench_load(us) / bench_load_samples(us));
+}
+
+/* Iterations that are put on the queue as one. */
+static int unit_of(const struct row *row)
+{
+    return row->graph != NULL ? row->loop : 1;
+}
+
+static double unit_us(const struct row *row)
+{
+    return row->real_us / row->loop * unit_of(row);
+}
+
+double block_load_us(const struct run *run, const struct row *row)
+{
+    return is_loaded(run, row) ? bench_load(unit_us(row)) * unit_us(row) : 0;
+}
+
+/* Samples of the next block: about 20 ms of them beside other rows, 50 ms alone; 60 ms behind a load. */
 static int samples_next(const struct run *run, const struct row *row)
 {
-    double block_us = is_loaded(run, row) ? BENCH_LOADED_US : run->nwave > 1 ? 20e3 : 50e3;
-    double each = fmax(row->real_us, 0.01), wanted = block_us / each;
-    wanted = fmin(wanted, left_us(run) / each);
+    double each = fmax(row->real_us, 0.01), wanted = (run->nwave > 1 ? 20e3 : 50e3) / each;
+    if (is_loaded(run, row))
+        wanted = bench_load_samples(each);
+    wanted = fmin(wanted, (left_us(run) - block_load_us(run, row)) / each);
     wanted = fmin(wanted, (double)(run->options->samples_max - row->n));
     wanted = fmin(wanted, BLOCK_SAMPLES_MAX);
     return wanted > 1 ? (int)wanted : 1;
@@ -322,20 +360,13 @@ static bool verify_next(const struct row *row)
     return row->blocks == 0 || row->verify_us < 0.1 * row->block_us;
 }
 
-int bench_load(double us)
-{
-    return us > 0 ? (int)(BENCH_LOAD_US / us + 0.5) : 0;
-}
-
 /* A GPU that was idle computes at clocks that its power limit does not let it keep: after some 50 ms it is slower, by up to a fifth, and stays so.
  * What trains computes for long, so that is the state in which computing is timed. Ranks agreed on real_us: all do the same. */
 static enum status load(struct run *run, struct row *row, double *load_us, enum status *failed)
 {
     struct timed timed;
-    int unit = row->graph != NULL ? row->loop : 1; /* iterations that are put on the queue as one */
-    double unit_us = row->real_us / row->loop * unit;
-    int units = is_loaded(run, row) ? bench_load(unit_us) : 0;
-    int part = row->graph != NULL ? 1 : (int)fmax(1, LOAD_PART_US / unit_us);
+    int unit = unit_of(row), units = is_loaded(run, row) ? bench_load(unit_us(row)) : 0;
+    int part = row->graph != NULL ? 1 : (int)fmax(1, fmin(LOAD_PART_US / unit_us(row), units));
     int64_t from = clock_ns();
     for (int done = 0; done < units; done += part)
         TRY(sample(run, row, loading, unit * (part < units - done ? part : units - done), &timed, failed));
@@ -434,9 +465,9 @@ enum status block_run(struct run *run, struct row *row)
     char why[256] = "";
     double slowness = 0, real_us, load_us, before = run->rate;
     int k = samples_next(run, row);
+    TRY(load(run, row, &load_us, &failed));
     gpu_watch_read(run->watch, &gpu_from);
     conditions_read(&from);
-    TRY(load(run, row, &load_us, &failed));
     TRY(take_samples(run, row, k, verify, &a, &real_us, &failed));
     struct conditions_span span = conditions_since(&from);
     gpu_watch_read(run->watch, &gpu_to);
@@ -454,7 +485,7 @@ enum status block_run(struct run *run, struct row *row)
     a.flag[WAIT] = span.wait_share;
     a.flag[THROTTLED] = span.throttled;
     a.flag[VERIFY_US] = verify ? (double)(clock_ns() - at) * 1e-3 : 0;
-    a.flag[BLOCK_US] = span.elapsed_us;
+    a.flag[BLOCK_US] = load_us + span.elapsed_us;
     a.flag[REAL_US] = real_us;
     conditions_gpu_between(&gpu_from, &gpu_to, span.elapsed_us, a.flag + GPU);
     TRY(agree(run, &a, k));

@@ -2,7 +2,7 @@
  *
  *   bench_run          waves of rows that fit in memory together
  *     rounds           one block of each row that is not done, in random order, after a few copies of its ceiling
- *       block          [align, iterate] x k, poison before and verify after the last one, probe
+ *       block          of what computes on a GPU: load; [align, iterate] x k, poison before and verify after the last one, probe
  *         agree        one comm_max over times, elapsed time, probe, conditions, flags: the only input of every decision
  *
  * Whatever decides what happens next is computed on every rank from agreed numbers, so that all ranks do the same.
@@ -76,6 +76,7 @@ bool run_behind(const struct run *run); /* does the device run behind the host? 
 
 /* ---- block.c ---- */
 enum status block_warm(struct run *run, struct row *row);
+double block_load_us(const struct run *run, const struct row *row); /* of the next block: untimed, before its samples */
 /* Adds samples to the row, or repeats, or settles it as failed. */
 enum status block_run(struct run *run, struct row *row);
 /* Elapsed time and interrupts, between blocks. */

@@ -140,7 +140,8 @@ void row_stop(const struct run *run, struct row *row)
 {
     if (row->settled || row->state == NULL)
         return;
-    bool over = run->options->budget_us >= 0 && run->elapsed_us + row->real_us > (double)run->options->budget_us;
+    bool over = run->options->budget_us >= 0 &&
+                run->elapsed_us + block_load_us(run, row) + row->real_us > (double)run->options->budget_us;
     if (row->n >= run->options->samples_max)
         row->ended = "samples";
     else if (narrow_enough(run, row))

@@ -235,12 +235,12 @@ static struct verdict ring_calls_check(const struct problem *problem, const stru
             "window %lld in rows of %lld tokens: between pieces of a ring it is shifted by their distance, which no "
             "mask of a kernel is; method ulysses has whole sequences",
             (long long)problem->window, (long long)row);
-    struct verdict verdict = call_check(problem, plan, local, local, problem->causal);
+    struct verdict verdict = problem->docs > 1 ? ring_documents_check(problem, plan, local) : VERDICT_YES;
+    if (verdict_ok(&verdict))
+        verdict = call_check(problem, plan, local, local, problem->causal);
     if (verdict_ok(&verdict) && problem->causal)
         verdict = call_check(problem, plan, local, local / 2, false);
-    if (verdict_ok(&verdict) && problem->causal)
-        verdict = call_check(problem, plan, local / 2, local, false);
-    return verdict_ok(&verdict) && problem->docs > 0 ? ring_documents_check(problem, plan, local) : verdict;
+    return verdict_ok(&verdict) && problem->causal ? call_check(problem, plan, local / 2, local, false) : verdict;
 }
 
 static struct verdict attention_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)

@@ -91,13 +91,6 @@ static enum status rates_of(const struct search *search, const bool *which, stru
     return STATUS_OK;
 }
 
-/* An iteration of what computes, with its share of the load before its block. */
-static double loaded_us(const struct request *request, double us)
-{
-    double samples = us > 0 && us < BENCH_LOADED_US ? BENCH_LOADED_US / us : 1;
-    return request->dev == DEV_CPU ? us : us * (1 + bench_load(us) / samples);
-}
-
 /* One iteration of each distinct case of the marked candidates, and the largest of them in memory. */
 static enum status cost_of(const struct search *search, const bool *which, enum parts_level level,
                            const struct parts_scale *scale, const struct rates *rates, double *us, double *bytes)
@@ -116,7 +109,8 @@ static enum status cost_of(const struct search *search, const bool *which, enum 
             double need = search_case_bytes(search->request, part);
             double computes = rates->flops > 0 ? part->flops * rates->attention_us / rates->flops : 0;
             double moves = rates->bytes > 0 ? part->bytes * rates->exchange_us / rates->bytes : 0;
-            *us += computes > 0 ? loaded_us(search->request, computes + moves) : moves;
+            bool loaded = computes > 0 && search->request->dev != DEV_CPU;
+            *us += loaded ? bench_loaded_us(computes + moves) : computes + moves;
             *bytes = need > *bytes ? need : *bytes;
             status = parts_add(&all, part);
         }

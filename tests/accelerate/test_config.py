@@ -425,6 +425,15 @@ class Script(unittest.TestCase):
         self.assertEqual(self.script(zero_stage=3, sp_size=4).reduction_divisor(16), 16)
         self.assertEqual(self.script(zero_stage=2, sp_size=4).reduction_divisor(16), 4)
 
+    def test_one_kernel(self):
+        """On GPUs AdamW is one kernel, where this PyTorch builds it for weights that are on the host still; else its own choice."""
+        train = self.script()
+        gpu, cpu = types.SimpleNamespace(type="cuda"), types.SimpleNamespace(type="cpu")
+        for version, device, fused in (("2.5.0", gpu, True), ("2.11.0+cu130", gpu, True), ("2.4.1", gpu, None), ("2.11.0", cpu, None)):
+            with unittest.mock.patch("importlib.metadata.version", return_value=version):
+                self.assertIs(train.one_kernel(device), fused)
+        self.assertIn("fused=one_kernel(accelerator.device)", CASES[0].text("train.py"))
+
     def test_versions(self):
         train = self.script()
         with unittest.mock.patch("importlib.metadata.version", return_value="0.18.10"):

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 static void *const no_arg = NULL;
 
@@ -136,6 +137,24 @@ static int told_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+enum { WORK_MS = 27 }; /* two of them in a block of 60 ms, one in one of 50; four make a load */
+
+static enum status work(void *state, int iteration)
+{
+    nanosleep(&(struct timespec){.tv_nsec = WORK_MS * 1000 * 1000}, NULL);
+    return count_enqueued(state, iteration);
+}
+
+static int
+    before_poison; /* iterations that nobody was told of when outputs were poisoned first: in the first block, before its last sample */
+
+static enum status note_poison(void *state)
+{
+    if (before_poison == 0)
+        before_poison = enqueued - marked;
+    return subject_collective.poison(state);
+}
+
 /* A subject that computes works for a while before each block, on all ranks as often; what is timed stays as it was. */
 static int loaded_on(const struct launch *launch, void *arg)
 {
@@ -149,13 +168,14 @@ static int loaded_on(const struct launch *launch, void *arg)
     int all[2] = {0};
     (void)arg;
     counted.timed = count_told;
-    counted.enqueue = count_enqueued;
+    counted.enqueue = work;
+    counted.poison = note_poison;
     RANK_TRY(odd_open(launch, &env, &boot));
     snprintf(c.op, sizeof c.op, "alltoall");
     c.bytes = 4096;
     for (int computes = 0; computes < 2; computes++) {
         counted.computes = computes;
-        told = marked = enqueued = 0;
+        told = marked = enqueued = before_poison = 0;
         RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
         RANK_CHECK(marked == told);
         if (launch->rank == 0) {
@@ -165,7 +185,8 @@ static int loaded_on(const struct launch *launch, void *arg)
             RANK_CHECK(computes ? json_number_value(load_us) > 0 : load_us == NULL);
             int blocks = (int)json_integer_value(json_object_get(conditions, "blocks"));
             int loads = enqueued - marked - sample.n - 1 /* the first, which nobody is told of */;
-            RANK_CHECK(computes ? loads >= blocks : loads == 0);
+            RANK_CHECK(computes ? loads >= 2 * blocks && blocks < sample.n : loads == 0 && blocks == sample.n);
+            RANK_CHECK(computes ? before_poison >= 1 + 2 : before_poison == 1);
             json_decref(conditions);
             sample_free(&sample);
         }
@@ -184,8 +205,13 @@ static void what_computes_is_timed_under_load(void **state)
     assert_int_equal(bench_load(1000), 120);
     assert_int_equal(bench_load(50 * 1000), 2); /* 2.4 */
     assert_int_equal(bench_load(120 * 1000), 1);
-    assert_int_equal(bench_load(239 * 1000), 1);
-    assert_int_equal(bench_load(241 * 1000), 0);
+    assert_int_equal(bench_load(1190 * 1000), 1);
+    assert_int_equal(bench_load(1210 * 1000), 0);
+    assert_int_equal(bench_load_samples(20 * 1000), 3);
+    assert_int_equal(bench_load_samples(100 * 1000), 1);
+    assert_int_equal(bench_load_samples(100), 32);
+    assert_true(bench_loaded_us(20e3) == 20e3 * 3); /* six, then three */
+    assert_true(bench_loaded_us(200e3) == 400e3 && bench_loaded_us(2e6) == 2e6);
     assert_int_equal(bench_load(0), 0);
     assert_true(subject_attention.computes && subject_gemm.computes && subject_layer.computes && span_block.computes);
     assert_false(subject_link.computes || subject_collective.computes || subject_exchange.computes);

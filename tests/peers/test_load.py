@@ -20,7 +20,7 @@ class Gpu:
     """torch.cuda with a clock that only its work moves; `did` is what it was told, and `waiting` how much the host ran ahead at most."""
 
     def __init__(self):
-        self.us, self.did, self.ahead, self.waiting = 0, [], 0, 0
+        self.us, self.did, self.ahead, self.waiting, self.early = 0, [], 0, 0, False
 
     def compute(self, us):
         self.us += us
@@ -38,6 +38,7 @@ class Gpu:
     def Event(self, enable_timing):
         event = mock.Mock()
         event.record = lambda: setattr(event, "at", self.us)
+        event.query = lambda: self.early
         event.elapsed_time = lambda last: (last.at - event.at) / 1e3
         return event
 
@@ -53,7 +54,7 @@ def one_line(did):
 
 class Load(unittest.TestCase):
     def test_iterations(self):
-        for us, wanted in ((1000, 120), (1010, 119), (20, 6000), (79_000, 2), (81_000, 1), (239_000, 1), (241_000, 0), (3e6, 0), (0, 0)):
+        for us, wanted in ((1000, 120), (1010, 119), (20, 6000), (79_000, 2), (81_000, 1), (239_000, 1), (1.19e6, 1), (1.21e6, 0), (0, 0)):
             self.assertEqual(load.iterations(us), wanted, us)
 
     def test_back_to_back(self):
@@ -77,9 +78,18 @@ class Attention(unittest.TestCase):
         self.assertEqual(device.time(case, 5, 3), [1000] * 5)
         self.assertEqual(one_line(gpu.did), [("spin", 1), ("run", 3 + 120), ("spin", 1), ("run", 5)])
         self.assertEqual(case.conditions, {"copies": 1, "load_us": 120_000})
-        for took, shortest in ((50_000, 100_000), (1000, 100_000), (250_000, 0)):  # 2, 120 and no iterations
+        for took, shortest in ((50_000, 100_000), (1000, 100_000), (1.3e6, 0)):  # 2, 120 and no iterations
             self.assertEqual(device.time(case, 2, 1), [took] * 2)
             self.assertEqual(case.conditions["load_us"], shortest)
+
+    def test_launches_that_may_be_in_the_time_are_counted(self):
+        gpu = Gpu()
+        case = Case("", [lambda: gpu.compute(1000)], {})
+        self.torch(gpu).time(case, 5, 3)
+        self.assertNotIn("ungated", case.conditions)
+        gpu.early = True
+        self.torch(gpu).time(case, 5, 1)
+        self.assertEqual(case.conditions["ungated"], 1 + 5)
 
     def test_load_walks_through_the_copies(self):
         gpu, seen = Gpu(), []

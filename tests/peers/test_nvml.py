@@ -39,8 +39,12 @@ class Now(unittest.TestCase):
         ctypes.CDLL(None).unsetenv(b"SPTUNE_TEST_GPU")
         self.assertEqual(nvml.Nvml().now(), {"gpu_others": 3})
         self.assertEqual(nvml.Nvml(UUID.format(7)).now(), {})  # there is no such GPU
-        os.environ["SPTUNE_NVML"] = "/nowhere/libnvidia-ml.so.1"
-        self.assertEqual(nvml.Nvml().now(), {})
+        for library in ("/nowhere/libnvidia-ml.so.1", "libm.so.6"):  # none; one that knows no such call
+            os.environ["SPTUNE_NVML"] = library
+            self.assertEqual(nvml.Nvml().now(), {})
+        old = nvml.Nvml()
+        old.library, old.gpu = None, ctypes.c_void_p()
+        self.assertEqual(old.now(), {})
 
 
 if __name__ == "__main__":

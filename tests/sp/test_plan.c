@@ -2,6 +2,7 @@
 #include "sp/sp_test.h"
 
 #include "base/rng.h"
+#include "kernels/attention.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,6 +224,33 @@ static void a_ring_asks_for_other_things(void **state)
             "there is no exchange");
 }
 
+/* A step of a ring may have queries or keys alone of a document: cuDNN takes no such call. It says so before it looks for its library. */
+static void a_ring_cuts_documents(void **state)
+{
+    (void)state;
+    struct problem problem = small_problem(4, 2, 64, 2);
+    struct plan plan = small_plan(2, 2);
+    plan.method = PLAN_METHOD_RING;
+    strcpy(plan.exchange, PLAN_RING_EXCHANGE);
+    problem.docs = 2;
+    problem.doc_len[0] = 20;
+    problem.doc_len[1] = 44;
+    struct verdict verdict = plan_check(&problem, &plan, DEV_CPU);
+    assert_string_equal(verdict.why, "");
+    if (attention_find("cudnn") == NULL) /* a build for CPUs */
+        return;
+    strcpy(plan.attention, "cudnn");
+    problem.dtype = DTYPE_BF16;
+    problem.head_dim = problem.head_dim_v = 64;
+    verdict = plan_check(&problem, &plan, DEV_CUDA);
+    assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);
+    assert_non_null(strstr(verdict.why, "packed documents in a ring"));
+    problem.docs = 1;
+    problem.doc_len[0] = 64;
+    verdict = plan_check(&problem, &plan, DEV_CUDA);
+    assert_null(strstr(verdict.why, "packed documents in a ring"));
+}
+
 /* Heads and the columns of the MLP are cut; nothing is exchanged. */
 static void split_gather_cuts_weights(void **state)
 {
@@ -399,6 +427,7 @@ int main(void)
         cmocka_unit_test(split_gather_cuts_weights),
         cmocka_unit_test(tp_cuts_what_sp_shares),
         cmocka_unit_test(a_ring_asks_for_other_things),
+        cmocka_unit_test(a_ring_cuts_documents),
         cmocka_unit_test(check_names_parts_that_are_absent),
         cmocka_unit_test(c12_a_fixed_length_is_not_padded),
         cmocka_unit_test(c37_two_widths_of_latent_attention),
