@@ -61,7 +61,7 @@ static double product_flops(const struct problem *problem, const struct plan *pl
     const struct model model = {.layers = 1, .hidden = problem->hidden, .ffn = problem->ffn, .gated = true};
     struct work_gemm gemms[WORK_GEMMS];
     double flops = 0;
-    int n = work_gemms(&model, problem, plan, gemms);
+    int n = work_gemms(&model, problem, plan, NULL, gemms);
     for (int i = 0; i < n; i++)
         flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k;
     return backward ? 2 * flops : flops;

@@ -26,7 +26,7 @@ double train_screen_flops(const struct run_options *options, int ranks, int64_t 
     plan_default(&whole);
     problem_from_model(&o->model, tokens / rows, ranks, &problem);
     problem.batch = plan->micro_batch;
-    int n = work_gemms(&o->model, &problem, &whole, gemms);
+    int n = work_gemms(&o->model, &problem, &whole, NULL, gemms);
     gemms[n++] = work_logits(&o->model, &problem, &whole);
     double forward = 0;
     for (int i = 0; i < n; i++)

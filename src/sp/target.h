@@ -74,6 +74,8 @@ struct target {
     struct target_memory memory;
     struct target_elementwise elementwise;
     double optimizer_bytes; /* that a step of the optimizer reads and writes for each element that a rank owns */
+    bool gathers_copied;    /* ZeRO-3: weights are packed for their gather, and copied to their places behind it */
+    bool keeps_late;        /* ZeRO-3: a product keeps its input after it ran: layers run their last one again, too */
     struct verdict (*check)(const struct model *model, const struct problem *problem, const struct plan *plan);
 };
 

@@ -155,9 +155,12 @@ const struct target target_accelerate = {
                     .gate = {{3, 0}, {6, 0}},
                     .sum = {{3, 0}, {7.5, 0}},
                     .loss = {[PLAN_LOSS_PLAIN] = {2, 11}, [PLAN_LOSS_TILED] = {3, 16}, [PLAN_LOSS_FUSED] = {3, 0}}},
-    /* AdamW in one kernel (28, as train.py asks for it on GPUs; PyTorch before 2.5 and CPUs take more), and what DeepSpeed 0.19.8 does around it: gradients are gathered into a bucket (4),
-     * made double (10) for their norm (8) and fp32 (6), scaled and clipped (8), moved (2), weights narrowed (6); in a profile on an H200 these took
-     * 1.7 times as long as copies of so many bytes. */
-    .optimizer_bytes = 72,
+    /* AdamW in one kernel (28, as train.py asks for it on GPUs; before PyTorch 2.5 and on CPUs it is more), and what DeepSpeed 0.19.8 does around
+     * it once a step: gradients are made double (10) for their norm (8), laid one behind another (4), made fp32 (6), scaled (8), weights
+     * narrowed (6). What it does to gradients before: work_step.c. In a profile on an H200 what is around took 1.7 times as long as copies
+     * of so many bytes. */
+    .optimizer_bytes = 70,
+    .gathers_copied = true, /* runtime/zero/partition_parameters.py, _all_gather_dtype and AllGatherCoalescedHandle */
+    .keeps_late = true,     /* runtime/zero/linear.py, in place of torch's; a profile on an H200 has its products */
     .check = accelerate_check,
 };

@@ -36,12 +36,12 @@ struct work_gemm {
     int count;        /* products of this shape in a layer: the experts that a token visits, else 1 */
     int layers;       /* layers that have it */
     int64_t rows;     /* rows of one product as it runs: m, of experts m * count / experts */
-    int forwards;     /* passes; 1 of a layer's last product, as nothing keeps its output */
+    int forwards;     /* passes; 1 of a layer's last product, as nothing keeps its output; not if target->keeps_late */
 };
 enum { WORK_GEMMS = 12 };
-/* Of a mixture: the active experts, shared ones, and the layers that are dense. */
+/* Of a mixture: the active experts, shared ones, and the layers that are dense. target: whose layers run again; NULL: none that keeps late. */
 int work_gemms(const struct model *model, const struct problem *problem, const struct plan *plan,
-               struct work_gemm out[WORK_GEMMS]);
+               const struct target *target, struct work_gemm out[WORK_GEMMS]);
 struct work_gemm work_logits(const struct model *model, const struct problem *problem, const struct plan *plan);
 
 /* Bytes that what is neither product nor attention reads and writes on one rank in a micro-step, forward as often as the plan has it:
@@ -66,6 +66,7 @@ struct work_zero {
     int group;                          /* ranks that share */
     int calls;
     int64_t optimizer_elems;            /* elements this rank updates */
+    double optimizer_bytes;             /* read and written there, with copies of gradients and gathered weights */
 };
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out);

@@ -120,8 +120,9 @@ static void gemm_add(struct gemm_list *list, struct work_gemm like, const char *
 }
 
 int work_gemms(const struct model *model, const struct problem *problem, const struct plan *plan,
-               struct work_gemm out[WORK_GEMMS])
+               const struct target *target, struct work_gemm out[WORK_GEMMS])
 {
+    bool late = target != NULL && target->keeps_late && plan->zero_stage == 3;
     bool mixture = model->experts > 0, gated = model->gated;
     int layers = model->layers, dense = mixture ? model->dense_layers : 0;
     int64_t ways = plan_ways(plan), s = tokens_local(problem, plan) * ways, hidden = model->hidden;
@@ -142,14 +143,14 @@ int work_gemms(const struct model *model, const struct problem *problem, const s
     }
     gemm_add(&list, expert, gated ? "gate_up" : "up", wide * ffn, hidden);
     if (!mixture) /* experts' outputs are weighted, so they are kept; shared ones are taken to be, too */
-        expert.forwards = 1;
+        expert.forwards = late ? each.forwards : 1;
     gemm_add(&list, expert, "down", hidden, ffn);
     if (mixture) {
         gemm_add(&list, each, gated ? "shared_gate_up" : "shared_up", wide * model->ffn_shared, hidden);
         gemm_add(&list, each, "shared_down", hidden, model->ffn_shared);
         each.layers = dense;
         gemm_add(&list, each, gated ? "dense_gate_up" : "dense_up", wide * model->ffn_dense, hidden);
-        each.forwards = 1;
+        each.forwards = late ? each.forwards : 1;
         gemm_add(&list, each, "dense_down", hidden, model->ffn_dense);
     }
     return list.n;
@@ -179,7 +180,7 @@ double work_elementwise(const struct model *model, const struct problem *problem
     double inner = 0;                                                                       /* of all layers */
     if (model_is_heads(model))
         return 0;
-    for (int i = 0, n = work_gemms(model, problem, plan, gemms); i < n; i++)
+    for (int i = 0, n = work_gemms(model, problem, plan, target, gemms); i < n; i++)
         if (strstr(gemms[i].name, "down") != NULL) /* whose inputs are as wide as the MLP inside, experts' and all */
             inner += (double)gemms[i].m * (double)gemms[i].k * gemms[i].count * gemms[i].layers;
     for (int back = 0; back < 2; back++) {
@@ -191,8 +192,11 @@ double work_elementwise(const struct model *model, const struct problem *problem
                                    model->qk_norm ? turned * model->layers : 0,
                                    inner,
                                    model->gated ? inner : 0};
+        double passes = back ? 1 : work_forward_passes(plan);
         for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
-            bytes += (back ? 1 : work_forward_passes(plan)) * elements[i] * touched(t[i], problem);
+            bytes += passes * elements[i] * touched(t[i], problem);
+        /* Of a layer that runs again nothing keeps the last sum. */
+        bytes -= (passes - 1) * rows * model->layers * touched(&e->sum[back], problem);
         bytes += rows * touched(&e->norm[back], problem); /* the last norm, which no layer runs again */
     }
     return bytes + (double)logits.m * (double)logits.n * logits.count * touched(&e->loss[plan->loss], problem);

@@ -54,6 +54,38 @@ static int64_t mul_saturated(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
+/* Elements of the matrices that by themselves are more than a bucket: the embedding and the head, or an MLP's. Experts are counted as small. */
+static double above(const struct model *model, int64_t bucket)
+{
+    int64_t inner = model->hidden * model->ffn, outer = model->params_embedding;
+    double elems = outer > bucket ? (double)outer * (model->tied ? 1 : 2) : 0;
+    return elems + (model->experts == 0 && inner > bucket ? (double)inner * (model->gated ? 3 : 2) * model->layers : 0);
+}
+
+/* What DeepSpeed 0.19.8 reads and writes of a rank's gradients and gathered weights in a step, besides what goes over wires (stage3.py,
+ * stage_1_and_2.py, comm/coalesced_collectives.py, partition_parameters.py under runtime/). Gradients are copied into the bucket, but for
+ * matrices above it, and divided by the ranks; in stage 3 those of a bucket are laid out by rank before that, and what is the rank's own is
+ * copied, later micro-steps' added. Stages 1 and 2 round sums in fp32 back where they are, all of them; what they do to their own part is not counted. */
+static double copied(const struct model *model, const struct problem *problem, const struct plan *plan,
+                     const struct target *target, const struct work_params *params, double own, double reduces)
+{
+    bool split = plan->sp > 1, shards = plan->zero_stage == 3;
+    int64_t bucket = target->memory.reduce_elems[split];
+    double stored = dtype_bytes(problem->dtype), sent = target->memory.reduce_bytes[split];
+    double all = params->whole + params->cut, steps = (double)plan->accumulate, bytes = 0;
+    sent = sent > 0 ? sent : stored;
+    double fit = all - above(model, bucket), converted = sent == stored ? 0 : stored + sent;
+    if (bucket > 0 && shards) {
+        bytes += steps * (converted > 0 ? converted * all : 2 * stored * fit); /* larger ones become fp32, too */
+        bytes += steps * (2 * sent * fit + 2 * sent * all + converted * own) + (3 * steps - 1) * stored * own;
+    } else if (bucket > 0) {
+        bytes += reduces * (2 * stored * fit + 2 * stored * all + 2 * converted * all);
+    }
+    if (shards && target->gathers_copied && params->whole_group > 1) /* forward and backward */
+        bytes += 2 * steps * 2 * stored * (own + all);
+    return bytes;
+}
+
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out)
 {
@@ -81,11 +113,14 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     } else { /* all-reduce: reduce-scatter and all-gather of the sums */
         reduce *= 2;
     }
+    double own = ceil(params.whole / group + params.cut / cut_group);
     *out = (struct work_zero){.gather_bytes = whole(gather),
                               .reduce_bytes = whole(reduce),
                               .group = group,
                               .calls = problem->world > 1 ? (int)(calls < INT32_MAX ? calls : INT32_MAX) : 0,
-                              .optimizer_elems = whole(ceil(params.whole / group + params.cut / cut_group))};
+                              .optimizer_elems = whole(own),
+                              .optimizer_bytes = own * target->optimizer_bytes +
+                                                 copied(model, problem, plan, target, &params, own, reduces)};
 }
 
 int work_loss_products(const struct plan *plan)

@@ -200,7 +200,7 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
         explain_say(
             out, 2,
             "  %lld micro-steps x (forward + 2 backward) x products of a rank's tokens, each in its layers:", steps);
-        for (int i = 0, n = work_gemms(&d->model, &p, plan, gemm); i < n; i++)
+        for (int i = 0, n = work_gemms(&d->model, &p, plan, d->target, gemm); i < n; i++)
             explain_say(out, 4, "    %s: %lld x %lld x %lld, %d times, in %d layers, %d forward", gemm[i].name,
                         (long long)gemm[i].m, (long long)gemm[i].n, (long long)gemm[i].k, gemm[i].count, gemm[i].layers,
                         gemm[i].forwards);
@@ -221,8 +221,11 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
         return;
     case PART_OPTIMIZER:
         work_zero(&d->model, &p, plan, d->target, &zero);
-        explain_say(out, 2, "  once a step: %s elements of this rank, read and written at the copy rate",
-                    units_format_count(zero.optimizer_elems, a));
+        explain_say(
+            out, 2,
+            "  a step: %s read and written at the copy rate, for %s elements of this rank and copies of gradients "
+            "and gathered weights",
+            units_format_bytes(zero.optimizer_bytes, b), units_format_count(zero.optimizer_elems, a));
         return;
     case PART_ELEMENTWISE:
         explain_say(

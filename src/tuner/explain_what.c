@@ -126,13 +126,13 @@ static double ratio(double now, double was)
     return was > 0 ? now / was : 1;
 }
 
-static double zero_bytes(const struct explain_document *d, const struct plan *plan, int64_t *elems)
+static double zero_bytes(const struct explain_document *d, const struct plan *plan, double *optimizer)
 {
     struct problem problem;
     struct work_zero zero;
     explain_problem(d, plan, &problem);
     work_zero(&d->model, &problem, plan, d->target, &zero);
-    *elems = zero.optimizer_elems;
+    *optimizer = zero.optimizer_bytes;
     return (double)zero.gather_bytes + (double)zero.reduce_bytes;
 }
 
@@ -156,7 +156,7 @@ static double multiplied(const struct explain_document *d, const struct plan *pl
     struct work_gemm gemms[WORK_GEMMS];
     double flops = 0;
     explain_problem(d, plan, &problem);
-    for (int i = 0, n = work_gemms(&d->model, &problem, plan, gemms); i < n; i++)
+    for (int i = 0, n = work_gemms(&d->model, &problem, plan, d->target, gemms); i < n; i++)
         flops += (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * gemms[i].layers *
                  (gemms[i].forwards + 2);
     return flops;
@@ -176,8 +176,8 @@ static void time_again(const struct explain_document *d, struct row *row)
     double scale[PART_COUNT], sum = 0, old = 0;
     double steps = ratio((double)q->accumulate, (double)p->accumulate), fp = work_forward_passes(p),
            fq = work_forward_passes(q);
-    int64_t elems_p = 0, elems_q = 0;
-    double bytes_p = zero_bytes(d, p, &elems_p), bytes_q = zero_bytes(d, q, &elems_q);
+    double states_p = 0, states_q = 0;
+    double bytes_p = zero_bytes(d, p, &states_p), bytes_q = zero_bytes(d, q, &states_q);
     scale[PART_EXCHANGE_IN] = steps * ratio(exchanged(d, q, true), exchanged(d, p, true));
     scale[PART_EXCHANGE_OUT] = steps * ratio(exchanged(d, q, false), exchanged(d, p, false));
     scale[PART_ATTENTION] = steps * (fq + 2.5) / (fp + 2.5);
@@ -185,7 +185,7 @@ static void time_again(const struct explain_document *d, struct row *row)
     scale[PART_LOGITS] = steps * work_loss_products(q) / work_loss_products(p);
     scale[PART_ELEMENTWISE] = steps * ratio(elementwise(d, q), elementwise(d, p));
     scale[PART_ZERO] = ratio(bytes_q, bytes_p);
-    scale[PART_OPTIMIZER] = ratio((double)elems_q, (double)elems_p);
+    scale[PART_OPTIMIZER] = ratio(states_q, states_p);
     for (int i = 0; i < PART_COUNT; i++) {
         if (i == PART_EXPOSED) /* of the exchanges */
             continue;

@@ -64,7 +64,7 @@ enum status parts_linear(const struct parts_build *build)
     struct problem problem = build->request->problem;
     struct work_gemm gemms[WORK_GEMMS];
     problem.batch = plan->micro_batch;
-    for (int i = 0, n = work_gemms(model, &problem, plan, gemms); i < n; i++) {
+    for (int i = 0, n = work_gemms(model, &problem, plan, build->request->target, gemms); i < n; i++) {
         const struct work_gemm *g = &gemms[i];
         double passes = (g->forwards + 2) * steps;
         TRY(add_product(build, g->rows, g->n, g->k, flops_of(g->m, g->n, g->k) * g->count * g->layers * passes,
@@ -159,7 +159,6 @@ enum status parts_states(const struct parts_build *build)
     traffic.arriving = (double)zero.reduce_bytes;
     TRY(parts_collective(build, &traffic));
     struct part copy = copy_of(build, PRICE_OPTIMIZER);
-    copy.times = (double)zero.optimizer_elems * r->target->optimizer_bytes /
-                 (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
+    copy.times = zero.optimizer_bytes / (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
     return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;
 }

@@ -109,7 +109,7 @@ static void split_gather_moves_rows(void **state)
     assert_true(work_attention_flops(&problem, &plan, true) == work_attention_flops(&problem, &whole, true));
     const int64_t n[] = {256 + 2 * 128, 4096, 2 * 896, 4096},
                   k[] = {4096, 256, 4096, 896}; /* a kv head of 8 on two ranks */
-    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, gemm), 4);
+    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, NULL, gemm), 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(gemm[i].m, 131072);
         assert_int_equal(gemm[i].n, n[i]);
@@ -236,7 +236,7 @@ static void products_of_a_layer_are_its_weights(void **state)
     struct problem problem = of_model(&llama_8b, 8192, 8);
     struct plan plan = small_plan(4, 8);
     struct work_gemm gemm[WORK_GEMMS];
-    int n = work_gemms(&llama_8b, &problem, &plan, gemm);
+    int n = work_gemms(&llama_8b, &problem, &plan, NULL, gemm);
     int64_t weights = 0;
     assert_int_equal(n, 4);
     for (int i = 0; i < n; i++) {
@@ -263,7 +263,7 @@ static void products_of_experts_and_of_heads_alone(void **state)
     moe.experts = 8;
     moe.experts_per_token = 2;
     moe.gated = false;
-    assert_int_equal(work_gemms(&moe, &problem, &plan, gemm), 5);
+    assert_int_equal(work_gemms(&moe, &problem, &plan, NULL, gemm), 5);
     assert_string_equal(gemm[2].name, "router");
     assert_int_equal(gemm[2].n, 8);
     assert_string_equal(gemm[3].name, "up");
@@ -283,7 +283,7 @@ static void products_of_experts_and_of_heads_alone(void **state)
                 {"shared_down", 4096, 2048, 1, 29, 2}, {"dense_up", 18432, 4096, 1, 3, 2},
                 {"dense_down", 4096, 18432, 1, 3, 1}};
     plan.checkpointing = PLAN_CHECKPOINTING_FULL;
-    assert_int_equal(work_gemms(&moe, &problem, &plan, gemm), CHECK_COUNT(want));
+    assert_int_equal(work_gemms(&moe, &problem, &plan, NULL, gemm), CHECK_COUNT(want));
     for (int i = 0; i < CHECK_COUNT(want); i++) {
         assert_string_equal(gemm[i].name, want[i].name);
         assert_int_equal(gemm[i].m, 1024);
@@ -293,15 +293,23 @@ static void products_of_experts_and_of_heads_alone(void **state)
         assert_int_equal(gemm[i].layers, want[i].layers);
         assert_int_equal(gemm[i].forwards, want[i].forwards);
     }
-    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, gemm), 4);
+    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, NULL, gemm), 4);
     for (int i = 0; i < 4; i++) /* of a layer that runs again nobody needs its output */
         assert_int_equal(gemm[i].forwards, strcmp(gemm[i].name, "down") == 0 ? 1 : 2);
+    const struct target *accelerate = target_find("accelerate");
+    for (int stage = 1; stage <= 3; stage++) { /* DeepSpeed's product of stage 3 has run before it keeps its input */
+        plan.zero_stage = stage;
+        assert_int_equal(work_gemms(&llama_8b, &problem, &plan, accelerate, gemm), 4);
+        assert_int_equal(gemm[3].forwards, stage == 3 ? 2 : 1);
+        assert_int_equal(work_gemms(&llama_8b, &problem, &plan, target_find("sptune"), gemm), 4);
+        assert_int_equal(gemm[3].forwards, 1);
+    }
     plan.checkpointing = PLAN_CHECKPOINTING_NONE;
-    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, gemm), 4);
+    assert_int_equal(work_gemms(&llama_8b, &problem, &plan, NULL, gemm), 4);
     for (int i = 0; i < 4; i++)
         assert_int_equal(gemm[i].forwards, 1);
     struct model heads = {.layers = 1, .heads = 32, .kv_heads = 8, .head_dim = 128, .head_dim_v = 128};
-    assert_int_equal(work_gemms(&heads, &problem, &plan, gemm), 0);
+    assert_int_equal(work_gemms(&heads, &problem, &plan, NULL, gemm), 0);
     assert_int_equal(work_logits(&heads, &problem, &plan).count, 0);
 }
 
@@ -311,8 +319,8 @@ static void same_bytes(double a, double b)
         fail_msg("%.17g bytes, not %.17g", a, b);
 }
 
-/* By hand: 16,384 tokens of a rank, 2 norms and 2 residual sums of 4,096 elements, q and k of 40 heads, 14,336 of the MLP; forward twice.
- * Once, a last norm. */
+/* By hand: 16,384 tokens of a rank, 2 norms and 2 residual sums of 4,096 elements, q and k of 40 heads, 14,336 of the MLP; forward twice but for
+ * a layer's last sum. Once, a last norm. */
 static void elementwise_bytes(void **state)
 {
     (void)state;
@@ -322,12 +330,12 @@ static void elementwise_bytes(void **state)
     plan.checkpointing = PLAN_CHECKPOINTING_FULL;
     const double s = 16384, rows = 2 * s * 4096, turned = s * 40 * 128, inner = s * 14336,
                  logits = s * (double)llama_8b.vocab;
-    double ours = 32 * (rows * (2 * 4 + 8) + rows * (2 * 6) + turned * (2 * 4 + 4) + inner * (2 * 6 + 16)) +
+    double ours = 32 * (rows * (2 * 4 + 8) + rows / 2 * (3 * 6) + turned * (2 * 4 + 4) + inner * (2 * 6 + 16)) +
                   rows / 2 * (4 + 8) + logits * 18;
     same_bytes(work_elementwise(&llama_8b, &problem, &plan, sptune), ours);
     const double norm = 36 + 92, last = rows / 2 * norm;
     double eager =
-        last + 32 * (rows * (2 * 36 + 92) + rows * (2 * 6 + 15) + turned * (2 * 20 + 34) + inner * (2 * 10 + 18));
+        last + 32 * (rows * (2 * 36 + 92) + rows * (1.5 * 6 + 15) + turned * (2 * 20 + 34) + inner * (2 * 10 + 18));
     same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 48);
     plan.loss = PLAN_LOSS_FUSED;
     same_bytes(work_elementwise(&llama_8b, &problem, &plan, accelerate), eager + logits * 6);
@@ -355,6 +363,52 @@ static void elementwise_bytes(void **state)
     struct model heads;
     CHECK_OK(model_from_heads(32, 8, 128, &heads));
     assert_true(work_elementwise(&heads, &problem, &plan, accelerate) == 0);
+}
+
+/* By hand. A profiled step on one H200 (4 layers of Llama-3-8B's, docs/models.md): the embedding and the head, 525 M elements each, are above
+ * the bucket of 500 M, and so are not copied into it. */
+static void optimizer_bytes(void **state)
+{
+    (void)state;
+    const struct target *accelerate = target_find("accelerate"), *sptune = target_find("sptune");
+    struct model four = llama_8b;
+    four.layers = 4;
+    four.params = 4 * four.params_layer + 2 * four.params_embedding + 4096;
+    struct problem problem = of_model(&four, 32768, 1);
+    struct plan plan = small_plan(1, 1);
+    struct work_zero zero;
+    const double all = (double)four.params, outer = 2 * (double)four.params_embedding;
+    plan.zero_stage = 3;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    /* into the bucket, laid out, divided, moved: 4 each */
+    same_bytes(zero.optimizer_bytes, all * (70 + 16) - outer * 8);
+    plan.accumulate = 2;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    same_bytes(zero.optimizer_bytes, all * (70 + 16 + 18) - outer * 16); /* the second is added to the first */
+    plan.accumulate = 1;
+    plan.zero_stage = 2;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    same_bytes(zero.optimizer_bytes, all * (70 + 8) - outer * 4);
+    work_zero(&four, &problem, &plan, sptune, &zero);
+    same_bytes(zero.optimizer_bytes, all * 28);
+    /* Of 8 ranks, 4 to a sequence: sums in fp32, and whole weights laid out twice. */
+    problem = of_model(&four, 32768, 8);
+    plan = small_plan(4, 8);
+    plan.zero_stage = 3;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    same_bytes(zero.optimizer_bytes, all * (6 + 8 + 8 + 2 * 4) - outer * 8 + all / 8 * (70 + 6 + 4 + 2 * 4));
+    plan.zero_stage = 2;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    same_bytes(zero.optimizer_bytes, all * (4 + 4 + 2 * 6) - outer * 4 + all / 8 * 70);
+    plan.zero_stage = 3;
+    /* An MLP above it; experts are not. */
+    four.hidden = 65536;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    same_bytes(zero.optimizer_bytes, all * 30 - (outer + 4.0 * 3 * 65536 * 14336) * 8 + all / 8 * 88);
+    four.experts = 2;
+    four.experts_per_token = 1;
+    work_zero(&four, &problem, &plan, accelerate, &zero);
+    same_bytes(zero.optimizer_bytes, all * 30 - outer * 8 + all / 8 * 88);
 }
 
 static void zero_traffic(void **state)
@@ -485,6 +539,7 @@ int main(void)
         cmocka_unit_test(products_of_a_layer_are_its_weights),
         cmocka_unit_test(products_of_experts_and_of_heads_alone),
         cmocka_unit_test(elementwise_bytes),
+        cmocka_unit_test(optimizer_bytes),
         cmocka_unit_test(zero_traffic),
         cmocka_unit_test(nothing_wraps_at_the_limits),
         cmocka_unit_test(forward_passes),

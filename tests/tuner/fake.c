@@ -61,7 +61,7 @@ static double products_us(const struct fake *fake, const struct request *r, cons
     struct work_gemm gemms[WORK_GEMMS], logits = work_logits(&r->model, problem, plan);
     double flops = 2.0 * (double)logits.m * (double)logits.n * (double)logits.k * logits.count *
                    (plan->loss == PLAN_LOSS_TILED ? 4 : 3);
-    for (int i = work_gemms(&r->model, problem, plan, gemms) - 1; i >= 0; i--)
+    for (int i = work_gemms(&r->model, problem, plan, r->target, gemms) - 1; i >= 0; i--)
         flops += 2.0 * (double)gemms[i].m * (double)gemms[i].n * (double)gemms[i].k * gemms[i].count * gemms[i].layers *
                  (gemms[i].forwards + 2);
     return flops / fake->gemm_GFLOPs * 1e-3;
@@ -84,8 +84,7 @@ double fake_step_us(const struct fake *fake, const struct request *r, const stru
     struct work_zero zero;
     work_zero(&r->model, &r->problem, plan, r->target, &zero);
     double wire = (double)(zero.gather_bytes + zero.reduce_bytes) / fake->collective_GBps * 1e-3;
-    double optimizer =
-        (strcmp(r->target->name, "sptune") == 0 ? 28.0 : 72.0) * (double)zero.optimizer_elems / fake->copy_GBps * 1e-3;
+    double optimizer = zero.optimizer_bytes / fake->copy_GBps * 1e-3;
     micro += work_elementwise(&r->model, &problem, plan, r->target) / fake->copy_GBps * 1e-3;
     return micro * (double)plan->accumulate + wire + optimizer;
 }

@@ -214,7 +214,7 @@ static void test_tied_with(void **state)
     (void)state;
     fake_forget(&bench);
     fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
-    fake.exchange_GBps = fake.collective_GBps = 1e6;
+    fake.exchange_GBps = fake.collective_GBps = fake.copy_GBps = 1e6;
     request.global_batch_tokens = 8192;
     CHECK_OK(request_complete(&request));
     fake_fill(&bench, &fake, &request);
@@ -237,7 +237,7 @@ static void test_measured(void **state)
 {
     (void)state;
     fake_forget(&bench);
-    fake_request(&bench, "llama-3.2-1b", 4096, 2, &request);
+    fake_request(&bench, "llama-3.2-1b", 16384, 2, &request);
     request.world = 8;
     run(STATUS_OK);
     json_t *document = document_of();
