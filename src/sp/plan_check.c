@@ -201,14 +201,20 @@ static struct verdict packed_check(const struct plan *plan, struct attention_sha
     return attention_find(plan->attention)->supports(&shape);
 }
 
+/* Padding that a full mask would see is cut off as documents are (problem_offsets). */
+static bool is_packed(const struct problem *problem, const struct plan *plan)
+{
+    return problem->docs > 0 || (!problem->causal && shard_padded(problem, plan) > problem->seq);
+}
+
 static struct verdict call_check(const struct problem *problem, const struct plan *plan, int64_t seq_q, int64_t seq_k,
                                  bool causal)
 {
     struct attention_shape shape = call_shape(problem, plan, seq_q, seq_k, causal);
     /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
     const int64_t cu_q[2] = {0, shape.batch * seq_q}, cu_k[2] = {0, shape.batch * seq_k};
-    return problem->docs > 0 ? packed_check(plan, shape, 1, cu_q, cu_k)
-                             : attention_find(plan->attention)->supports(&shape);
+    return is_packed(problem, plan) ? packed_check(plan, shape, 1, cu_q, cu_k)
+                                    : attention_find(plan->attention)->supports(&shape);
 }
 
 /* Of a document that ends in a piece, other ranks have no keys: a step of theirs has queries alone, or keys. */
@@ -240,7 +246,7 @@ static struct verdict ring_calls_check(const struct problem *problem, const stru
         verdict = call_check(problem, plan, local, local / 2, false);
     if (verdict_ok(&verdict) && problem->causal)
         verdict = call_check(problem, plan, local / 2, local, false);
-    return verdict_ok(&verdict) && problem->docs > 0 ? ring_documents_check(problem, plan, local) : verdict;
+    return verdict_ok(&verdict) && is_packed(problem, plan) ? ring_documents_check(problem, plan, local) : verdict;
 }
 
 static struct verdict attention_check(const struct problem *problem, const struct plan *plan, enum dev_kind dev)
