@@ -66,7 +66,7 @@ struct bench_memo {
 };
 
 struct bench_env {
-    struct comm *world;    /* the whole job */
+    struct comm *world; /* the whole job; NULL: `check` says what holds on any ranks of this device */
     struct dev *dev;
     char machine[33];      /* fingerprint */
     char transport[48];

@@ -281,10 +281,15 @@ static bool is_loaded(const struct run *run, const struct row *row)
     return run_behind(run) && row->subject->computes;
 }
 
+/* Is another warm-up too long? Behind a host the first says nothing: it loads kernels, and nobody is told of its phases. */
+static bool warm_enough(const struct run *run, const struct row *row)
+{
+    return row->warmups > (run_behind(run) ? 1 : 0) && row->real_us > left_us(run) / 10;
+}
+
 enum status block_warm(struct run *run, struct row *row)
 {
-    int least =
-        is_loaded(run, row) ? 2 : 1; /* the last one says how long its loads are; the first has launches in it */
+    int least = is_loaded(run, row) ? 2 : 1; /* the last one says how long its loads are */
     int wanted = run->options->warmup > least ? run->options->warmup : least;
     while (row->warmups < wanted) {
         struct agreed a;
@@ -299,7 +304,7 @@ enum status block_warm(struct run *run, struct row *row)
             return settle_failed(run, row, failed);
         row->warmups++;
         row->real_us = a.flag[REAL_US];
-        if (run->interrupted || row->real_us > left_us(run) / 10)
+        if (run->interrupted || left_us(run) <= 0 || warm_enough(run, row))
             break;
     }
     row->loop = 1;

@@ -62,7 +62,7 @@ enum status check_exchange_shapes(const struct exchange *exchange, const struct 
 
 /* ---- check_plan.c ---- */
 /* A small problem for groups of sp ranks. `local` query heads per rank. */
-enum { CHECK_PROBLEMS = 12 };
+enum { CHECK_PROBLEMS = 14 };
 void check_problem(int index, int sp, int world, int local, struct problem *out);
 /* One plan on one problem, forward and backward, middle layout included. */
 enum status check_plan_run(struct bench_env *env, const struct group *group, const struct problem *problem,

@@ -33,16 +33,18 @@ static const struct {
 } problems[CHECK_PROBLEMS] = {
     {1, 24, 1, 8, 8, DTYPE_FP32, true, 0, 0, {0}},
     {1, 24, 1, 8, 8, DTYPE_BF16, false, 0, 0, {0}},
-    {2, 17, 2, 8, 8, DTYPE_FP32, true, 0, 0, {0}},   /* odd length: padded */
-    {1, 19, 2, 8, 8, DTYPE_FP32, false, 0, 0, {0}},  /* padding that a full mask would see */
+    {2, 17, 2, 8, 8, DTYPE_FP32, true, 0, 0, {0}},  /* odd length: padded */
+    {1, 19, 2, 8, 8, DTYPE_FP32, false, 0, 0, {0}}, /* padding that a full mask would see */
     {1, 32, 2, 16, 16, DTYPE_BF16, true, 5, 0, {0}},
     {1, 31, 2, 8, 8, DTYPE_FP32, true, 0, 3, {3, 23, 5}},
     {2, 16, 2, 8, 8, DTYPE_BF16, true, 0, 3, {9, 0, 7}},
-    {1, 21, 0, 8, 8, DTYPE_FP32, true, 0, 0, {0}},   /* copies of the only kv head */
+    {1, 21, 0, 8, 8, DTYPE_FP32, true, 0, 0, {0}}, /* copies of the only kv head */
     {2, 12, -2, 8, 8, DTYPE_BF16, true, 0, 2, {5, 7}},
     {1, 13, 1, 16, 8, DTYPE_FP32, true, 0, 0, {0}},  /* v narrower than q and k */
     {1, 41, 2, 64, 64, DTYPE_BF16, true, 0, 0, {0}}, /* heads that kernels of tensor cores take */
     {2, 20, -2, 64, 64, DTYPE_BF16, true, 0, 2, {7, 13}},
+    {1, 45, 2, 64, 64, DTYPE_BF16, true, 9, 0, {0}},
+    {2, 48, 1, 64, 64, DTYPE_BF16, false, 0, 0, {0}},
 };
 
 void check_problem(int index, int sp, int world, int local, struct problem *out)

@@ -47,8 +47,9 @@ enum dev_kind subject_dev(const struct bench_env *env)
 struct verdict subject_check_world(const struct bench_case *c, const struct bench_env *env)
 {
     int world = c->problem.world, sp = c->plan.sp;
-    if (world < 1 || (env != NULL && world != comm_size(env->world)))
-        return verdict_no(RULE_WORLD, "a case for %d ranks, measured by %d", world, env != NULL ? comm_size(env->world) : 0);
+    int here = env != NULL && env->world != NULL ? comm_size(env->world) : world;
+    if (world < 1 || world != here)
+        return verdict_no(RULE_WORLD, "a case for %d ranks, measured by %d", world, here);
     if (sp < 1 || world % sp != 0)
         return verdict_no(RULE_WORLD, "sp %d does not divide the %d ranks", sp, world);
     if ((unsigned)c->problem.dtype >= DTYPE_COUNT)
@@ -71,7 +72,7 @@ struct verdict subject_check_paths(const struct bench_case *c, const struct benc
 
 struct verdict subject_check_sums(const struct bench_env *env)
 {
-    if (subject_dev(env) == DEV_CPU || comm_sums_natively(env->world))
+    if (subject_dev(env) == DEV_CPU || env->world == NULL || comm_sums_natively(env->world))
         return VERDICT_YES;
     return verdict_no(RULE_ABSENT, "sums of %s memory over %s go through the host", dev_kind_name(subject_dev(env)),
                       comm_transport(env->world));

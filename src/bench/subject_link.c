@@ -53,7 +53,7 @@ static struct verdict link_check(const struct bench_case *c, const struct bench_
         return verdict_no(RULE_WORLD, "a group of one rank has no peers");
     if (traffic_of(c) != TRAFFIC_PEERS && c->plan.sp != c->problem.world)
         return verdict_no(RULE_WORLD, "%s knows no groups: it is one row, that of sp %d", c->op, c->problem.world);
-    if (traffic_of(c) == TRAFFIC_PEERS && env != NULL) { /* the same on every rank */
+    if (traffic_of(c) == TRAFFIC_PEERS && env != NULL && env->world != NULL) { /* the same on every rank */
         verdict = window_verdict(env->world);
         if (!verdict_ok(&verdict))
             return verdict;

@@ -264,6 +264,20 @@ enum status train_options_peak(const struct cli *cli, double *flops)
 
 enum { NAMES = 32 };
 
+/* NULL: no plan names one that this device has. */
+static const struct attention *planned_kernel(const struct train_plan *planned, enum dev_kind device)
+{
+    const struct attention *kernel = planned->file != NULL ? attention_find(planned->plan.attention) : NULL;
+    return kernel != NULL && kernel->dev == device ? kernel : NULL;
+}
+
+/* In this build, and its library on this host? */
+static bool has_cudnn(void)
+{
+    const struct attention *cudnn = attention_find("cudnn");
+    return cudnn != NULL && cudnn->version()[0] != '\0';
+}
+
 /* cudnn has no fp32, and no documents of which a call sees queries or keys alone, as rings have them. */
 static const char *usual_kernel(const struct trainer_options *o, enum dev_kind device)
 {
@@ -271,17 +285,23 @@ static const char *usual_kernel(const struct trainer_options *o, enum dev_kind d
         return "cpu";
     if (o->dtype == DTYPE_FP32)
         return "gpu_reference";
-    return o->separator.n > 0 && plan_ring(&o->plan) > 1 ? "flash2" : "cudnn";
+    if (o->separator.n > 0 && plan_ring(&o->plan) > 1)
+        return "flash2";
+    if (has_cudnn())
+        return "cudnn";
+    log_info("attention flash2: there is no cuDNN here");
+    return "flash2";
 }
 
-static enum status kernel(const struct cli *cli, enum dev_kind device, struct trainer_options *o)
+static enum status kernel(const struct cli *cli, const struct train_plan *of_plan, enum dev_kind device,
+                          struct trainer_options *o)
 {
     const char *name = opt_value(&cli->opts, "attention"), *names[NAMES];
     size_t n = 0;
     struct plan *plan = &o->plan;
-    const struct attention *planned = opt_given(&cli->opts, "plan") ? attention_find(plan->attention) : NULL;
+    const struct attention *planned = planned_kernel(of_plan, device);
     if (name == NULL)
-        name = planned != NULL && planned->dev == device ? planned->name : usual_kernel(o, device);
+        name = planned != NULL ? planned->name : usual_kernel(o, device);
     for (int i = 0; attentions[i] != NULL && n < NAMES; i++)
         if (attentions[i]->dev == device)
             names[n++] = attentions[i]->name;
@@ -345,7 +365,7 @@ enum status train_options_plan(struct cli *cli, const struct train_plan *planned
     o->dtype = types[picked];
     TRY(trainable(o));
     TRY(train_sizes_read(cli, ranks, &o->plan));
-    TRY(kernel(cli, device, o));
+    TRY(kernel(cli, planned, device, o));
     TRY(exchange(cli, device, &o->plan));
     TRY(train_sizes_check(cli, ranks, ranks_most, device, o));
     train_plan_compare(planned, o);
@@ -364,11 +384,12 @@ static enum status layer_bytes(const struct trainer_options *o, int ranks, int64
 }
 
 /* Where nobody names one: whether cudnn can is known once there is a device. */
-static void kernel_finish(struct ranks *ranks, struct trainer_options *o)
+static void kernel_finish(struct ranks *ranks, const struct train_plan *planned, struct trainer_options *o)
 {
     const struct opt_set *opts = &ranks->cli->opts;
     struct problem problem;
-    if (opt_given(opts, "attention") || opt_given(opts, "plan") || strcmp(o->plan.attention, "cudnn") != 0)
+    bool named = opt_given(opts, "attention") || planned_kernel(planned, dev_kind_of(ranks->env.dev)) != NULL;
+    if (named || strcmp(o->plan.attention, "cudnn") != 0)
         return;
     trainer_longest(o, comm_size(ranks->env.world), &problem);
     struct verdict verdict = plan_check(&problem, &o->plan, DEV_CUDA);
@@ -378,11 +399,11 @@ static void kernel_finish(struct ranks *ranks, struct trainer_options *o)
     text_print(o->plan.attention, sizeof o->plan.attention, "flash2");
 }
 
-enum status train_options_finish(struct ranks *ranks, struct run_options *options)
+enum status train_options_finish(struct ranks *ranks, const struct train_plan *planned, struct run_options *options)
 {
     struct trainer_options *o = &options->trainer;
     struct plan *plan = &o->plan;
-    kernel_finish(ranks, o);
+    kernel_finish(ranks, planned, o);
     const struct exchange *exchange = exchange_find(plan->exchange);
     int64_t bytes = 0;
     if (exchange == NULL) /* a method moves data in a way of its own */

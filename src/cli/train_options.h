@@ -17,7 +17,7 @@ enum status train_options_peak(const struct cli *cli, double *flops);
 enum status train_options_plan(struct cli *cli, const struct train_plan *planned, int ranks, int64_t ranks_most,
                                enum dev_kind device, struct run_options *out);
 /* On rank 0, where the ranks are: what only they can tell (which exchange works). */
-enum status train_options_finish(struct ranks *ranks, struct run_options *options);
+enum status train_options_finish(struct ranks *ranks, const struct train_plan *planned, struct run_options *options);
 /* Mode "train" of the serve loop: spin_rate_ranks, then run_train, on every rank. */
 enum status train_serve(struct bench_env *env, const void *data, size_t bytes);
 

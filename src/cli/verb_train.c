@@ -202,7 +202,7 @@ static enum status root(struct ranks *ranks, void *arg)
                                   .ranks = comm_size(ranks->env.world),
                                   .dev = dev_kind_of(ranks->env.dev),
                                   .peak_flops = asked->peak_flops};
-    enum status status = train_options_finish(ranks, &asked->options);
+    enum status status = train_options_finish(ranks, &asked->planned, &asked->options);
     if (status == STATUS_OK)
         status = train(ranks, &asked->options, &screen);
     train_screen_close(&screen);

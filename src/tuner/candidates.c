@@ -212,12 +212,15 @@ static enum status price_row(struct pricing *pricing, int i, enum parts_level le
     struct price coarse, timed;
     const struct part *missing;
     row->priced = row->timed = false;
+    row->untimed = VERDICT_YES;
     TRY(price_at(pricing, i, PARTS_COARSE, scale, &coarse, &missing));
     bool have_coarse = missing == NULL;
     row->lost = have_coarse ? VERDICT_YES : not_priced(pricing->request, row, missing, pricing->pool);
     if (level != PARTS_COARSE) {
         TRY(price_at(pricing, i, level, scale, &timed, &missing));
         row->timed = missing == NULL;
+        if (!row->timed && pool_tried(pricing->pool, missing->key) != NULL)
+            row->untimed = not_priced(pricing->request, row, missing, pricing->pool);
     }
     row->priced = have_coarse || row->timed;
     if (row->timed)

@@ -174,6 +174,12 @@ static void say_what_fits(const struct search *search, struct recommendation *ou
                    (long long)room_for(now->memory.peak_bytes), now->plan.sp);
 }
 
+/* By the same again, however long, it will have no time either. */
+static bool cannot_be_timed(const struct recommend_candidate *row)
+{
+    return !verdict_ok(&row->untimed) && row->untimed.rule != RULE_BUDGET && row->untimed.rule != RULE_TAINTED;
+}
+
 /* The one measurement that would say more. */
 static void say_next(const struct search *search, struct recommendation *out)
 {
@@ -188,7 +194,9 @@ static void say_next(const struct search *search, struct recommendation *out)
     if (out->verdict == WORK_MEASURE_FIRST)
         text_print(out->next_measurement, size, "one training step at sp %d: it must show that the memory suffices",
                    now->plan.sp);
-    else if (search->disturbed)
+    else if (cannot_be_timed(now))
+        text_print(out->next_measurement, size, "what could not be timed: %s", now->untimed.why);
+    else if (search->disturbed || now->untimed.rule == RULE_TAINTED)
         text_print(out->next_measurement, size, "the same on a quieter machine: %s slowed what was timed",
                    search_disturber(r->dev));
     else if (!now->timed && r->replay)

@@ -33,6 +33,7 @@ struct recommend_candidate {
     struct verdict verdict;          /* RULE_OK, or why it is rejected before pricing */
     struct recommend_time time;      /* when priced */
     bool priced, timed;              /* timed: its own layer was measured */
+    struct verdict untimed; /* of one that is not: why a sample of it was waived, or failed; RULE_OK: none was */
     struct work_memory memory;
     enum work_fit fit;
     double tokens_per_s_per_device, lo, hi;
@@ -75,7 +76,7 @@ struct recommendation {
     struct recommend_candidate native;      /* valid when native_best >= 0 */
     int nflips;
     struct recommend_flip flips[RECOMMEND_FLIPS]; /* those that fit best first, then by gain */
-    char next_measurement[160];                   /* what single measurement would sharpen the answer, "" none */
+    char next_measurement[256];                   /* what single measurement would sharpen the answer, "" none */
     char fits_if[160];                            /* does_not_fit: what would make it fit */
     int checked, check_total; /* rows that passed, and all: those that an earlier run of this build passed count */
     int check_remembered;     /* how many those are */

@@ -223,6 +223,14 @@ static const char *replay_hint(enum rule lost)
                                 : "replay a store that `tune` wrote for this model and dtype";
 }
 
+/* Time helps where it was missing, and where others took it; what is refused stays so. */
+static const char *measure_hint(enum rule lost)
+{
+    bool late = lost == RULE_BUDGET || lost == RULE_TAINTED || lost == RULE_NOT_MEASURED;
+    return late ? "-v says why each sample is missing; a quieter machine or a longer --budget helps"
+                : "-v says why each sample is missing";
+}
+
 /* Every candidate was admissible and none got a time: the first reason says why. */
 static enum status nothing_priced(const struct search *search)
 {
@@ -235,9 +243,7 @@ static enum status nothing_priced(const struct search *search)
     if (search->request->ranks == 1 && search->request->world > 1)
         return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", lost.why), "measure with --ranks 2 or more");
     return HINT(FAIL(STATUS_NODATA, "no candidate has a time: %s", lost.why), "%s",
-                search->request->replay
-                    ? replay_hint(lost.rule)
-                    : "-v says why each sample is missing; a quieter machine or a longer --budget helps");
+                search->request->replay ? replay_hint(lost.rule) : measure_hint(lost.rule));
 }
 
 static enum status run(struct search *search, struct recommendation *out)

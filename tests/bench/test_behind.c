@@ -145,14 +145,52 @@ static enum status work(void *state, int iteration)
     return count_enqueued(state, iteration);
 }
 
-static int
-    before_poison; /* iterations that nobody was told of when outputs were poisoned first: in the first block, before its last sample */
+/* Iterations that nobody was told of when outputs were poisoned first: in the first block, before its last sample. */
+static int before_poison;
 
 static enum status note_poison(void *state)
 {
     if (before_poison == 0)
         before_poison = enqueued - marked;
     return subject_collective.poison(state);
+}
+
+/* The first iteration loads what it runs; the others take longer than those that each block begins with an untimed one of. */
+static enum status load_first(void *state, int iteration)
+{
+    const struct timespec first = {.tv_nsec = 400 * 1000 * 1000}, other = {.tv_nsec = 4 * 1000 * 1000};
+    nanosleep(iteration == 0 ? &first : &other, NULL);
+    return count_enqueued(state, iteration);
+}
+
+/* What the first iteration takes beside a small budget ends no warm-up: else nobody is told of one, and a layer has no phases. */
+static int first_on(const struct launch *launch, void *arg)
+{
+    struct bench_env env;
+    struct boot *boot = NULL;
+    struct bench_subject slow = subject_collective;
+    const struct bench_subject *subjects[] = {&slow, NULL};
+    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
+    struct bench_options options = bench_test_options();
+    struct sample sample;
+    (void)arg;
+    slow.timed = count_told;
+    slow.enqueue = load_first;
+    options.warmup = 3;
+    options.budget_us = 3 * 1000 * 1000;
+    RANK_TRY(odd_open(launch, &env, &boot));
+    snprintf(c.op, sizeof c.op, "alltoall");
+    c.bytes = 4096;
+    told = marked = 0;
+    RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
+    RANK_CHECK(told >= 1 && marked == told);
+    if (launch->rank == 0) {
+        RANK_CHECK(sample.outcome == SAMPLE_OK);
+        sample_free(&sample);
+    }
+    comm_close(env.world);
+    boot_close(boot);
+    return 0;
 }
 
 /* A subject that computes works for a while before each block, on all ranks as often; what is timed stays as it was. */
@@ -329,6 +367,12 @@ static void subjects_are_told(void **state)
     ranks_pass(2, told_on, no_arg);
 }
 
+static void the_first_iteration_ends_no_warm_up(void **state)
+{
+    (void)state;
+    ranks_pass(2, first_on, no_arg);
+}
+
 static void collectives_are_checked(void **state)
 {
     (void)state;
@@ -348,6 +392,7 @@ int main(void)
         cmocka_unit_test(rows_are_timed),
         cmocka_unit_test(phases_are_the_last_ranks),
         cmocka_unit_test(subjects_are_told),
+        cmocka_unit_test(the_first_iteration_ends_no_warm_up),
         cmocka_unit_test(what_computes_is_timed_under_load),
         cmocka_unit_test(an_iteration_that_ends_the_job_ends_the_row),
         cmocka_unit_test(phases_of_an_exchange_are_of_one_call),

@@ -41,10 +41,10 @@ static int everything(const struct launch *launch, void *arg)
             RANK_CHECK(transports[i]->dev != DEV_CPU || row_find(&report, "transport", transports[i]->name) != NULL);
         RANK_CHECK(row_find(&report, "transport", "ucx")->outcome == CHECK_PASSED);
         RANK_CHECK(row_find(&report, "transport", "ucx tcp")->outcome == CHECK_PASSED);
-        RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 36);
+        RANK_CHECK(row_find(&report, "plan", "sp=2 packed cpu")->cases == 42);
         const struct check_row *four = row_find(&report, "plan", "ulysses sp=4");
         RANK_CHECK(four->outcome == CHECK_WAIVED && four->rule == RULE_WORLD && strstr(four->why, "2 ranks") != NULL);
-        RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv cpu")->cases == 11); /* all but the window's */
+        RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv cpu")->cases == 12); /* all but those with windows */
         RANK_CHECK(row_find(&report, "plan", "ring sp=2 sendrecv reference")->rule == RULE_KERNEL_CANNOT);
         RANK_CHECK(row_find(&report, "plan", "method ring") == NULL);
         RANK_CHECK(row_find(&report, "plan", "method split_gather") == NULL);

@@ -46,7 +46,7 @@ struct fake_bench {
     struct bench_session session;
     int samples;
     const char *versions; /* of the samples that are put from now on, NULL: none */
-    bool tainted;         /* those samples are waived: the machine was busy */
+    enum rule waived;     /* those samples are waived by this rule; RULE_OK: they are not */
 };
 void fake_open(struct fake_bench *bench);
 void fake_close(struct fake_bench *bench);

@@ -1,6 +1,7 @@
 /* tuner/test_gpu.c -- searches on a machine of two GPUs whose rates are known: which exchanges and kernels are candidates there, for both
  * targets, and that an answer comes. In builds with GPU parts; no GPU is asked.
  */
+#include "tuner/admitted.h"
 #include "tuner/search_fixture.h"
 
 static struct topo gpus;
@@ -51,30 +52,8 @@ static void test_accelerate(void **state)
 /* What is to be timed of a plan can be: by exchanges and kernels of GPUs, also where nothing is exchanged. */
 static void test_parts_run_here(void **state)
 {
-    struct parts parts = {0};
-    struct parts_scale scale = {0};
-    int layers = 0;
     (void)state;
-    ask("accelerate");
-    run(&fake_default);
-    for (int i = 0; i < answer.n; i++) {
-        const struct plan *plan = &answer.candidates[i].plan;
-        if (!verdict_ok(&answer.candidates[i].verdict))
-            continue;
-        parts_clear(&parts);
-        CHECK_OK(parts_list(&answer.request, plan, PARTS_LAYER, &scale, &parts));
-        for (int p = 0; p < parts.n; p++) {
-            const struct bench_case *c = &parts.item[p].c;
-            if (strcmp(c->subject, "layer") != 0)
-                continue;
-            struct verdict verdict = plan_check(&c->problem, &c->plan, DEV_CUDA);
-            if (verdict.rule != RULE_ABSENT) /* cuDNN, where there is none */
-                assert_string_equal(verdict_ok(&verdict) ? "" : verdict.why, "");
-            layers += plan->sp == 1;
-        }
-    }
-    assert_true(layers >= 2);
-    parts_free(&parts);
+    check_everything(&bench, &gpus, DEV_CUDA);
 }
 
 static int rows_with(const char *exchange, int sp)

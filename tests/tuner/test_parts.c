@@ -1,5 +1,6 @@
 /* tuner/test_parts.c -- a step as samples: how often each is paid, which plans share one, what stands in for what
  * cannot be timed. */
+#include "tuner/admitted.h"
 #include "tuner/parts_fixture.h"
 
 /* On a machine whose rates do not depend on size, every level and scale adds up to the same step. */
@@ -382,6 +383,13 @@ static void test_layer_shares(void **state)
     parts_free(&parts);
 }
 
+/* test_gpu.c asks the same of GPUs. */
+static void test_parts_run_here(void **state)
+{
+    (void)state;
+    check_everything(&bench, &bench.topo, DEV_CPU);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_scales_end),
         cmocka_unit_test(test_documents),
         cmocka_unit_test(test_layer_shares),
+        cmocka_unit_test(test_parts_run_here),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

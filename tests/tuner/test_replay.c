@@ -54,15 +54,65 @@ static void test_replay_tainted(void **state)
     CHECK_OK(request_complete(&request));
     request.replay = true;
     bench.session.machine[0] = '\0';
-    bench.tainted = true;
+    bench.waived = RULE_TAINTED;
     fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
-    bench.tainted = false;
+    bench.waived = RULE_OK;
     CHECK_FAILS(STATUS_NODATA, "taken while others worked", search_run(&request, &bench.session, &answer));
     assert_non_null(strstr(status_last()->hint, "its rows are tainted"));
     recommend_free(&answer);
     fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
     CHECK_OK(search_run(&request, &bench.session, &answer));
     check_time(&fake_default, chosen());
+}
+
+/* What would say more is a longer budget where that ended first, and no busy machine; what is refused stays so: the reason is told. */
+static void test_what_could_not_be_timed(void **state)
+{
+    static const struct {
+        enum rule rule;
+        const char *says;
+    } of[] = {
+        {RULE_BUDGET, "without --replay"},
+        {RULE_TAINTED, "on a quieter machine"},
+        {RULE_KERNEL_CANNOT, "could not be timed: layer forward at sp 1, 12,288 tokens: the fake machine takes none"}};
+    (void)state;
+    struct parts_scale scale = {0};
+    bench.session.machine[0] = '\0';
+    for (int i = 0; i < CHECK_COUNT(of); i++) {
+        fake_request(&bench, "llama-3.2-1b", 10240 + 1024 * i, 2,
+                     &request);               /* rows of any machine: other tests have none of these */
+        request.budget_us = (int64_t)1 << 50; /* for layers as a whole */
+        CHECK_OK(request_complete(&request));
+        fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
+        bench.waived = of[i].rule;
+        fake_fill_level(&bench, &fake_default, &request, PARTS_LAYER, &scale);
+        bench.waived = RULE_OK;
+        CHECK_OK(search_run(&request, &bench.session, &answer));
+        assert_false(chosen()->timed);
+        if (strstr(answer.next_measurement, of[i].says) == NULL)
+            fail_msg("%s", answer.next_measurement);
+        recommend_free(&answer);
+    }
+}
+
+/* Nor does a budget help where no plan has a price for such a reason. */
+static void test_nothing_could_be_timed(void **state)
+{
+    static const enum rule of[] = {RULE_TAINTED, RULE_EXCHANGE_CANNOT};
+    (void)state;
+    struct parts_scale scale = {0};
+    bench.session.machine[0] = '\0';
+    for (int i = 0; i < CHECK_COUNT(of); i++) {
+        fake_request(&bench, i == 0 ? "qwen2.5-7b" : "qwen2.5-14b", 10240, 2, &request);
+        CHECK_OK(request_complete(&request));
+        request.replay = false;
+        bench.waived = of[i];
+        fake_fill_level(&bench, &fake_default, &request, PARTS_COARSE, &scale);
+        bench.waived = RULE_OK;
+        CHECK_FAILS(STATUS_NODATA, "no candidate has a time", search_run(&request, &bench.session, &answer));
+        assert_int_equal(strstr(status_last()->hint, "longer --budget") != NULL, of[i] == RULE_TAINTED);
+        recommend_free(&answer);
+    }
 }
 
 /* Samples of two builds or thread counts in one answer: taken, as a replay can measure nothing, but said. */
@@ -190,8 +240,16 @@ static void test_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_replay_again), CASE(test_replay_gaps), CASE(test_replay_mixed), CASE(test_replay_tainted),
-        CASE(test_correction),   CASE(test_native),      CASE(test_budgets),      CASE(test_scale),
+        CASE(test_replay_again),
+        CASE(test_replay_gaps),
+        CASE(test_replay_mixed),
+        CASE(test_replay_tainted),
+        CASE(test_what_could_not_be_timed),
+        CASE(test_nothing_could_be_timed),
+        CASE(test_correction),
+        CASE(test_native),
+        CASE(test_budgets),
+        CASE(test_scale),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
