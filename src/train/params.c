@@ -256,7 +256,7 @@ static enum status params_new(const struct layout *layout, int zero_stage, bool 
 enum status params_create(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
                           bool beside, struct dev *dev, struct params **out)
 {
-    struct params *params;
+    struct params *params = NULL;
     TRY(params_new(layout, zero_stage, offload, groups, beside, dev, &params));
     enum status status = connect(params);
     if (status == STATUS_OK)
@@ -279,7 +279,7 @@ static enum status count(struct params *params)
 enum status params_need(const struct layout *layout, int zero_stage, bool offload, const struct groups *groups,
                         bool beside, struct dev *dev, int64_t *out_bytes, int64_t *out_host_bytes)
 {
-    struct params *params;
+    struct params *params = NULL;
     TRY(params_new(layout, zero_stage, offload, groups, beside, dev, &params));
     enum status status = links_make(params);
     if (status == STATUS_OK)
