@@ -1,5 +1,6 @@
-"""scripts/figures.d/emitted.py -- parts of scripts/gpu-figures that run what `tune` emits for Accelerate, and set its steps beside the
-predicted ones; on GPUs or, with a small model, on CPUs. Needs accelerate and deepspeed beside the PyTorch of --torchrun."""
+"""scripts/figures.d/emitted.py -- parts of scripts/gpu-figures that set steps beside what `tune` predicted of them: those of what it emits
+for Accelerate, which needs accelerate and deepspeed beside the PyTorch of --torchrun, and those of our own harness (`tune --prove`). On GPUs
+or, with a small model, on CPUs."""
 
 import json
 import os
@@ -17,34 +18,46 @@ SHAPE = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 1 << 17, "rms_norm_eps": 1e-5,
     "rope_theta": 500000.0, "tie_word_embeddings": False, "hidden_act": "silu",
 }  # fmt: skip
-MODEL = {
-    "cuda": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000},
-    "cpu": {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 512},
-}  # fmt: skip
+NARROW = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000}
+WIDE = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}  # of Llama-3-8B's layers
+TOY = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 512}
 ASKED = {"cuda": "--seq 32k --effort quick", "cpu": "--seq 512 --effort estimate"}
 LINE = re.compile(r"step +(\d+) .* ([0-9.]+) s  [0-9.]+ tokens/s/device  peak (.*)")
 
 
-class Emitted:
-    """A document for each sp."""
+class Tuned:
+    """What one part asks of `tune`: model, ranks, and where its answer is kept."""
 
-    def __init__(self, name, ranks, sizes):
-        self.names, self.ranks, self.sizes = [name], ranks, sizes
+    def __init__(self, name, ranks, model):
+        self.names, self.ranks, self.model = [name], ranks, model
 
     def path(self, options):
         return os.path.join(options.out, self.names[0] + ".jsonl")
 
-    def measure(self, options, folder):
+    def tune(self, options, folder, rest):
+        """The command and its document."""
         sptune = os.path.abspath(options.sptune) if os.sep in options.sptune else options.sptune
-        with open(os.path.join(folder, "emitted.json"), "w", encoding="utf-8") as file:
-            json.dump(SHAPE | MODEL[options.device], file)
+        with open(os.path.join(folder, "tuned.json"), "w", encoding="utf-8") as file:
+            json.dump(SHAPE | (self.model if options.device == "cuda" else TOY), file)
+        words = f"tune --model tuned.json --ranks {self.ranks} --device {options.device} {ASKED[options.device]} {rest} --force --json"
+        (answer,) = documents(words, [printed([sptune, *words.split()], folder, (0,))])
+        return "sptune " + words, answer
+
+
+class Emitted(Tuned):
+    """A document for each sp."""
+
+    def __init__(self, name, ranks, sizes, model=NARROW):
+        super().__init__(name, ranks, model)
+        self.sizes = sizes
+
+    def measure(self, options, folder):
         with whole(self.path(options)) as put:
             for sp in self.sizes:
-                words = f"tune --model emitted.json --ranks {self.ranks} --sp {sp} --device {options.device} {ASKED[options.device]} --out sp{sp} --force --json"
-                (answer,) = documents(words, [printed([sptune, *words.split()], folder, (0,))])
+                command, answer = self.tune(options, folder, f"--sp {sp} --out sp{sp}")
                 told = {key: answer[key] for key in ("predicted", "tokens_per_s_per_device")} | {"peak_bytes": answer["memory"]["peak_bytes"], "plan": answer["plan"]["text"]}
                 steps = self.steps(options, os.path.join(folder, f"sp{sp}"))
-                put({"sp": sp, "command": " ".join(["sptune", *words.split()]), "tune": told, "steps": steps})
+                put({"sp": sp, "command": command, "tune": told, "steps": steps})
 
     @staticmethod
     def steps(options, folder):
@@ -77,4 +90,28 @@ class Emitted:
             print(f"| tokens/s, sp={row['sp']} / sp={told[0]['sp']} | {predicted / speed[0][0]:.2f} | | {measured / speed[0][1]:.2f} | | |")
 
 
-RUNS = {"emitted": Emitted("emitted", 2, (1, 2)), "emitted-1": Emitted("emitted-1", 1, (1,))}
+class Proved(Tuned):
+    """One document: the steps that winner and runner-up took by our harness."""
+
+    def measure(self, options, folder):
+        command, answer = self.tune(options, folder, "--target sptune --prove --out proved")
+        with whole(self.path(options)) as put:
+            put({"command": command, "source": answer["predicted"]["source"], "proofs": [proof | {"plan": proof["plan"]["text"]} for proof in answer["proofs"]]})
+
+    def show(self, options):
+        (told,) = read_rows(self.path(options)) or ({"proofs": []},)
+        if not told["proofs"]:
+            raise Unmeasured(f"{os.path.basename(self.path(options))} has no steps")
+        head(f"our harness, {self.ranks} rank{'s' if self.ranks > 1 else ''}", "predicted ms", "measured ms", "measured / predicted", "memory predicted GiB", "measured")
+        for proof in told["proofs"]:
+            ms = [proof[name] / 1e3 for name in ("predicted_us", "measured_us")]
+            gib = [proof[name] / 2**30 for name in ("predicted_peak_bytes", "measured_bytes")]
+            print(f"| {proof['plan'].partition(' zero=')[0]} | {ms[0]:.0f} | {ms[1]:.0f} | {ms[1] / ms[0]:.2f} | {gib[0]:.1f} | {gib[1]:.1f} |")
+
+
+RUNS = {
+    "emitted": Emitted("emitted", 2, (1, 2)),
+    "emitted-1": Emitted("emitted-1", 1, (1,)),
+    "emitted-wide-1": Emitted("emitted-wide-1", 1, (1,), WIDE),
+    "proved-1": Proved("proved-1", 1, WIDE),
+}

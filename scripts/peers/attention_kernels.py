@@ -239,14 +239,17 @@ class Torch:
 
     def time_cuda(self, case, iterations, warmups):
         """Warm-ups (one or more), then load for as long as the last of them says, then what counts."""
-        known_us = self.behind_spin(case, warmups)[-1]
+        known_us = self.behind_spin(case, warmups)[0][-1]
         load_us = load.back_to_back(self.torch.cuda, lambda: case.next()(), load.iterations(known_us))
         case.conditions["load_us"] = min(load_us, case.conditions.get("load_us", load_us))
-        return self.behind_spin(case, iterations)
+        times, ungated = self.behind_spin(case, iterations)
+        if ungated:
+            case.conditions["ungated"] = case.conditions.get("ungated", 0) + ungated
+        return times
 
     def behind_spin(self, case, iterations):
         """Microseconds each, back to back, behind one spin that is longer than launching takes: neither launches are in the times, nor
-        pauses between them in which clocks rise. One that the device began while it was launched is `ungated`: launches may be in its time."""
+        pauses between them in which clocks rise. And how many the device began while they were launched: launches may be in their times."""
         cuda, pairs, ungated = self.torch.cuda, [], 0
         cuda.synchronize()
         cuda._sleep(SPIN_CYCLES)
@@ -259,9 +262,7 @@ class Torch:
             ungated += first.query()
             pairs.append((first, last))
         cuda.synchronize()
-        if ungated:
-            case.conditions["ungated"] = case.conditions.get("ungated", 0) + ungated
-        return [first.elapsed_time(last) * 1e3 for first, last in pairs]
+        return [first.elapsed_time(last) * 1e3 for first, last in pairs], ungated
 
     def conditions(self):
         """Clocks and what held them, from the driver where it tells."""

@@ -114,7 +114,7 @@ const struct bench_subject *bench_subject_of(const struct bench_case *c);
  * block of samples (120 ms of them, at least one; none where one takes 1.2 s), and how many samples a block then has (60 ms of them). */
 int bench_load(double us);
 int bench_load_samples(double us);
-double bench_loaded_us(double us); /* of a sample and its share of the load */
+double bench_loaded_us(double us, int samples); /* of `samples` and their loads */
 
 enum { BENCH_CASES_MAX = 32 };
 /* Collective. out[n] samples on rank 0 (initialised there; NULL elsewhere). An illegal case is a waived sample, wrong data or an

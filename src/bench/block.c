@@ -326,9 +326,10 @@ int bench_load_samples(double us)
     return (int)fmax(1, fmin(LOADED_US / fmax(us, 0.01), BLOCK_SAMPLES_MAX));
 }
 
-double bench_loaded_us(double us)
+double bench_loaded_us(double us, int samples)
 {
-    return us * (1 + (double)bench_load(us) / bench_load_samples(us));
+    int each = bench_load_samples(us), blocks = (samples + each - 1) / each;
+    return us * (samples + blocks * bench_load(us));
 }
 
 /* Iterations that are put on the queue as one. */

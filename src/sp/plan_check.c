@@ -201,20 +201,14 @@ static struct verdict packed_check(const struct plan *plan, struct attention_sha
     return attention_find(plan->attention)->supports(&shape);
 }
 
-/* Padding that a full mask would see is cut off as documents are (problem_offsets). */
-static bool is_packed(const struct problem *problem, const struct plan *plan)
-{
-    return problem->docs > 0 || (!problem->causal && shard_padded(problem, plan) > problem->seq);
-}
-
 static struct verdict call_check(const struct problem *problem, const struct plan *plan, int64_t seq_q, int64_t seq_k,
                                  bool causal)
 {
     struct attention_shape shape = call_shape(problem, plan, seq_q, seq_k, causal);
     /* One document as long as the row stands for all of them: offsets differ, the kind of call does not. */
     const int64_t cu_q[2] = {0, shape.batch * seq_q}, cu_k[2] = {0, shape.batch * seq_k};
-    return is_packed(problem, plan) ? packed_check(plan, shape, 1, cu_q, cu_k)
-                                    : attention_find(plan->attention)->supports(&shape);
+    return shard_packed(problem, plan) ? packed_check(plan, shape, 1, cu_q, cu_k)
+                                       : attention_find(plan->attention)->supports(&shape);
 }
 
 /* Of a document that ends in a piece, other ranks have no keys: a step of theirs has queries alone, or keys. */
@@ -222,7 +216,8 @@ static struct verdict ring_documents_check(const struct problem *problem, const 
 {
     const int64_t cu_q[3] = {0, local, local}, cu_k[3] = {0, 0, local};
     struct verdict verdict = packed_check(plan, call_shape(problem, plan, local, local, false), 2, cu_q, cu_k);
-    return verdict_ok(&verdict) ? verdict : verdict_no(verdict.rule, "packed documents in a ring: %.220s", verdict.why);
+    return verdict_ok(&verdict) ? verdict
+                                : verdict_no(verdict.rule, "documents or padding, cut in a ring: %.210s", verdict.why);
 }
 
 /* The kinds of calls that sp/ring_block.h makes. */
@@ -241,7 +236,7 @@ static struct verdict ring_calls_check(const struct problem *problem, const stru
             "window %lld in rows of %lld tokens: between pieces of a ring it is shifted by their distance, which no "
             "mask of a kernel is; method ulysses has whole sequences",
             (long long)problem->window, (long long)row);
-    bool cut = problem->docs > 1 || (is_packed(problem, plan) && row > problem->seq);
+    bool cut = problem->docs > 1 || (shard_packed(problem, plan) && row > problem->seq);
     struct verdict verdict = cut ? ring_documents_check(problem, plan, local) : VERDICT_YES;
     if (verdict_ok(&verdict))
         verdict = call_check(problem, plan, local, local, problem->causal);

@@ -47,6 +47,11 @@ int64_t shard_local(const struct problem *problem, const struct plan *plan)
     return shard_padded(problem, plan) / plan_sequence_ranks(plan);
 }
 
+bool shard_packed(const struct problem *problem, const struct plan *plan)
+{
+    return problem->docs > 0 || (!problem->causal && shard_padded(problem, plan) > problem->seq);
+}
+
 void shard_of(const struct plan *plan, int64_t padded, int rank, struct shard *out)
 {
     shard_get(plan_ring(plan), padded, plan_sequence_ranks(plan), rank, out);

@@ -35,6 +35,8 @@ void shard_get(int places, int64_t padded, int ranks, int rank, struct shard *ou
 int shard_multiple(const struct plan *plan);
 int64_t shard_padded(const struct problem *problem, const struct plan *plan);
 int64_t shard_local(const struct problem *problem, const struct plan *plan);
+/* Does attention see documents: those of the problem, or padding that a full mask would see, which is cut off as they are? */
+bool shard_packed(const struct problem *problem, const struct plan *plan);
 void shard_of(const struct plan *plan, int64_t padded, int rank, struct shard *out);
 
 void shard_whole(int64_t seq, struct shard *out); /* all of it here */

@@ -157,10 +157,10 @@ const struct target target_accelerate = {
                     .loss = {[PLAN_LOSS_PLAIN] = {2, 11}, [PLAN_LOSS_TILED] = {3, 16}, [PLAN_LOSS_FUSED] = {3, 0}}},
     /* AdamW in one kernel (28, as train.py asks for it on GPUs; before PyTorch 2.5 and on CPUs it is more), and what DeepSpeed 0.19.8 does around
      * it once a step: gradients are made double (10) for their norm (8), laid one behind another (4), made fp32 (6), scaled (8), weights
-     * narrowed (6). What it does to gradients before: work_step.c. In a profile on an H200 what is around took 1.7 times as long as copies
+     * narrowed (6). What it does to gradients before: work_step.c. In a profile on an H200 what is around took 1.6 times as long as copies
      * of so many bytes. */
     .optimizer_bytes = 70,
-    .gathers_copied = true, /* runtime/zero/partition_parameters.py, _all_gather_dtype and AllGatherCoalescedHandle */
-    .keeps_late = true,     /* runtime/zero/linear.py, in place of torch's; a profile on an H200 has its products */
+    .sums_whole = true, /* use_multi_rank_bucket_allreduce, its default */
+    .keeps_late = true, /* runtime/zero/linear.py, in place of torch's; a profile on an H200 has its products */
     .check = accelerate_check,
 };

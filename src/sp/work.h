@@ -66,7 +66,8 @@ struct work_zero {
     int group;                          /* ranks that share */
     int calls;
     int64_t optimizer_elems;            /* elements this rank updates */
-    double optimizer_bytes;             /* read and written there, with copies of gradients and gathered weights */
+    double optimizer_bytes;             /* read and written there */
+    double copied_bytes; /* and in copies of gradients in all micro-steps; priced with them, hidden behind nothing */
 };
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out);

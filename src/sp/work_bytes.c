@@ -321,7 +321,7 @@ int64_t work_kernel_bytes(const struct problem *problem, const struct plan *plan
         attention_shape_fill(&shape);
         shape.group = piece.problem.heads / piece.problem.kv_heads;
         shape.group_first = heads.group_first;
-        if (problem->docs > 0) { /* one document as long as all rows stands for any */
+        if (shard_packed(&piece.problem, &piece.plan)) { /* one document as long as all rows stands for any */
             shape.batch = 1;
             shape.seq_q = shape.seq_k = one[1];
             shape.docs = 1;

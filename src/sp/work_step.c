@@ -62,28 +62,31 @@ static double above(const struct model *model, int64_t bucket)
     return elems + (model->experts == 0 && inner > bucket ? (double)inner * (model->gated ? 3 : 2) * model->layers : 0);
 }
 
-/* What DeepSpeed 0.19.8 reads and writes of a rank's gradients and gathered weights in a step, besides what goes over wires (stage3.py,
- * stage_1_and_2.py, comm/coalesced_collectives.py, partition_parameters.py under runtime/). Gradients are copied into the bucket, but for
- * matrices above it, and divided by the ranks; in stage 3 those of a bucket are laid out by rank before that, and what is the rank's own is
- * copied, later micro-steps' added. Stages 1 and 2 round sums in fp32 back where they are, all of them; what they do to their own part is not counted. */
+/* Of an element of a gradient that is summed over ranks. */
+static double sent_bytes(const struct problem *problem, const struct plan *plan, const struct target *target)
+{
+    double bytes = target->memory.reduce_bytes[plan->sp > 1];
+    return bytes > 0 ? bytes : (double)dtype_bytes(problem->dtype);
+}
+
+/* What DeepSpeed 0.19.8 reads and writes of a rank's gradients in a step, besides what goes over wires (runtime/zero/stage3.py,
+ * stage_1_and_2.py, runtime/comm/coalesced_collectives.py). They are copied into the bucket, but for matrices above it, and divided by the
+ * ranks; in stage 3 those of a bucket are laid out by rank before that, and what is the rank's own is copied, later micro-steps' added.
+ * Stages 1 and 2 round sums in fp32 back where they are. Not counted: what stages 1 and 2 do to their own part, buckets of several ranks that
+ * they lay out once more, and gathered weights, most of which are not copied. */
 static double copied(const struct model *model, const struct problem *problem, const struct plan *plan,
                      const struct target *target, const struct work_params *params, double own, double reduces)
 {
-    bool split = plan->sp > 1, shards = plan->zero_stage == 3;
-    int64_t bucket = target->memory.reduce_elems[split];
-    double stored = dtype_bytes(problem->dtype), sent = target->memory.reduce_bytes[split];
-    double all = params->whole + params->cut, steps = (double)plan->accumulate, bytes = 0;
-    sent = sent > 0 ? sent : stored;
-    double fit = all - above(model, bucket), converted = sent == stored ? 0 : stored + sent;
-    if (bucket > 0 && shards) {
-        bytes += steps * (converted > 0 ? converted * all : 2 * stored * fit); /* larger ones become fp32, too */
-        bytes += steps * (2 * sent * fit + 2 * sent * all + converted * own) + (3 * steps - 1) * stored * own;
-    } else if (bucket > 0) {
-        bytes += reduces * (2 * stored * fit + 2 * stored * all + 2 * converted * all);
-    }
-    if (shards && target->gathers_copied && params->whole_group > 1) /* forward and backward */
-        bytes += 2 * steps * 2 * stored * (own + all);
-    return bytes;
+    int64_t bucket = target->memory.reduce_elems[plan->sp > 1];
+    double stored = dtype_bytes(problem->dtype), sent = sent_bytes(problem, plan, target);
+    double all = params->whole + params->cut, steps = (double)plan->accumulate;
+    double fit = all - above(model, bucket), converted = sent > stored ? stored + sent : 0;
+    if (bucket <= 0)
+        return 0;
+    if (plan->zero_stage < 3)
+        return reduces * (2 * stored * fit + 2 * stored * all + 2 * converted * all);
+    double into = converted > 0 ? converted * all : 2 * stored * fit; /* larger ones become fp32, too */
+    return steps * (into + 2 * sent * fit + 2 * sent * all + converted * own) + (3 * steps - 1) * stored * own;
 }
 
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
@@ -94,13 +97,14 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     int stage = plan->zero_stage, group = stage > 0 ? params.whole_group : 1,
         cut_group = stage > 0 ? params.cut_group : 1;
     int ways = params.cut > 0 ? plan_ways(plan) : 1;
-    double bytes = dtype_bytes(problem->dtype), steps = (double)plan->accumulate;
+    double bytes = dtype_bytes(problem->dtype), sent = sent_bytes(problem, plan, target),
+           steps = (double)plan->accumulate;
     int64_t units = (int64_t)model->layers + (model->tied ? 1 : 2);
     int64_t bucket = target->memory.reduce_elems[plan->sp > 1];
     int64_t buckets = ceil_div(model->params, bucket > 0 ? bucket : INT64_MAX);
     double reduces = stage >= 2 ? steps : 1; /* stages 2 and 3 keep no whole gradient to add to */
     double reduce =
-        (arrives(bytes * params.whole, problem->world) + arrives(bytes * params.cut, problem->world / ways)) * reduces;
+        (arrives(sent * params.whole, problem->world) + arrives(sent * params.cut, problem->world / ways)) * reduces;
     double parts = arrives(bytes * params.whole, group) + arrives(bytes * params.cut, cut_group);
     double gather = 0;
     int64_t calls = mul_saturated(buckets, whole(reduces));
@@ -110,17 +114,17 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     } else if (stage >= 1) { /* updated parameters, once */
         gather = parts;
         calls = calls > INT64_MAX - buckets ? INT64_MAX : calls + buckets;
-    } else { /* all-reduce: reduce-scatter and all-gather of the sums */
-        reduce *= 2;
     }
+    if (stage == 0 || (stage < 3 && target->sums_whole)) /* all-reduce: reduce-scatter and all-gather of the sums */
+        reduce *= 2;
     double own = ceil(params.whole / group + params.cut / cut_group);
     *out = (struct work_zero){.gather_bytes = whole(gather),
                               .reduce_bytes = whole(reduce),
                               .group = group,
                               .calls = problem->world > 1 ? (int)(calls < INT32_MAX ? calls : INT32_MAX) : 0,
                               .optimizer_elems = whole(own),
-                              .optimizer_bytes = own * target->optimizer_bytes +
-                                                 copied(model, problem, plan, target, &params, own, reduces)};
+                              .optimizer_bytes = own * target->optimizer_bytes,
+                              .copied_bytes = copied(model, problem, plan, target, &params, own, reduces)};
 }
 
 int work_loss_products(const struct plan *plan)

@@ -195,7 +195,7 @@ static void say_next(const struct search *search, struct recommendation *out)
         text_print(out->next_measurement, size, "one training step at sp %d: it must show that the memory suffices",
                    now->plan.sp);
     else if (cannot_be_timed(now))
-        text_print(out->next_measurement, size, "what could not be timed: %s", now->untimed.why);
+        text_print(out->next_measurement, size, "nothing that can be timed here: %s", now->untimed.why);
     else if (search->disturbed || now->untimed.rule == RULE_TAINTED)
         text_print(out->next_measurement, size, "the same on a quieter machine: %s slowed what was timed",
                    search_disturber(r->dev));

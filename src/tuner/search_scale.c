@@ -91,6 +91,15 @@ static enum status rates_of(const struct search *search, const bool *which, stru
     return STATUS_OK;
 }
 
+/* Of a row, with its warm-ups. */
+static int samples_of(const struct request *request)
+{
+    static const char *const efforts[] = {"quick", "quick", "normal", "full"};
+    struct bench_options options;
+    bench_options_effort(efforts[request->effort], &options);
+    return options.samples_min + options.warmup;
+}
+
 /* One iteration of each distinct case of the marked candidates, and the largest of them in memory. */
 static enum status cost_of(const struct search *search, const bool *which, enum parts_level level,
                            const struct parts_scale *scale, const struct rates *rates, double *us, double *bytes)
@@ -110,7 +119,8 @@ static enum status cost_of(const struct search *search, const bool *which, enum 
             double computes = rates->flops > 0 ? part->flops * rates->attention_us / rates->flops : 0;
             double moves = rates->bytes > 0 ? part->bytes * rates->exchange_us / rates->bytes : 0;
             bool loaded = computes > 0 && search->request->dev != DEV_CPU;
-            *us += loaded ? bench_loaded_us(computes + moves) : computes + moves;
+            int samples = samples_of(search->request);
+            *us += loaded ? bench_loaded_us(computes + moves, samples) / samples : computes + moves;
             *bytes = need > *bytes ? need : *bytes;
             status = parts_add(&all, part);
         }
@@ -122,10 +132,7 @@ static enum status cost_of(const struct search *search, const bool *which, enum 
 
 static double room_us(const struct request *request)
 {
-    static const char *const efforts[] = {"quick", "quick", "normal", "full"};
-    struct bench_options options;
-    bench_options_effort(efforts[request->effort], &options);
-    return iterations_share * (double)request->budget_us / (options.samples_min + options.warmup);
+    return iterations_share * (double)request->budget_us / samples_of(request);
 }
 
 /* A layer is timed whole for all of them or for none, so that they are compared alike; with attention as it is installed

@@ -248,8 +248,8 @@ static void what_computes_is_timed_under_load(void **state)
     assert_int_equal(bench_load_samples(20 * 1000), 3);
     assert_int_equal(bench_load_samples(100 * 1000), 1);
     assert_int_equal(bench_load_samples(100), 32);
-    assert_true(bench_loaded_us(20e3) == 20e3 * 3); /* six, then three */
-    assert_true(bench_loaded_us(200e3) == 400e3 && bench_loaded_us(2e6) == 2e6);
+    assert_true(bench_loaded_us(20e3, 10) == 20e3 * (10 + 4 * 6)); /* four blocks of three */
+    assert_true(bench_loaded_us(200e3, 10) == 200e3 * 20 && bench_loaded_us(2e6, 10) == 2e6 * 10);
     assert_int_equal(bench_load(0), 0);
     assert_true(subject_attention.computes && subject_gemm.computes && subject_layer.computes && span_block.computes);
     assert_false(subject_link.computes || subject_collective.computes || subject_exchange.computes);

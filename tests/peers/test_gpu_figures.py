@@ -195,6 +195,23 @@ class GpuFigures(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("launch.sh told 4 steps of 8; right would be --sptune PROGRAM, and accelerate and deepspeed beside the PyTorch", done.stderr)
 
+    def test_proved(self):
+        """Steps of our harness beside what tune predicted of them, on CPUs."""
+        words = ("--device", "cpu", "--parts", "proved-1", "--out", self.folder)
+        done = self.figures(*words, sptune=SPTUNE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(self.folder, "proved-1.jsonl"), encoding="utf-8") as file:
+            row = json.loads(file.read())
+        self.assertNotIn(self.folder, json.dumps(row))
+        proof = row["proofs"][0]
+        self.assertTrue(proof["predicted_us"] > 0 and proof["measured_us"] > 0 and proof["measured_bytes"] > 0)
+        row["proofs"] = [proof | {"plan": "ulysses sp=1 cpu zero=3 mb=1", "predicted_us": 2e6, "measured_us": 2.5e6, "predicted_peak_bytes": 2**30, "measured_bytes": 1.5 * 2**30}]
+        self.put("proved-1", [row])
+        shown = self.figures("show", "--parts", "proved-1", "--out", self.folder).stdout
+        self.assertIn("| ulysses sp=1 cpu | 2000 | 2500 | 1.25 | 1.0 | 1.5 |", shown)
+        self.put("proved-1", [row | {"proofs": []}])
+        self.refused("proved-1.jsonl has no steps", "proved-1")
+
     def test_show_of_nothing(self):
         shown = self.figures("show", "--out", os.path.join(self.folder, "none"))
         self.assertEqual((shown.returncode, shown.stdout), (1, ""))

@@ -244,11 +244,11 @@ static void a_ring_cuts_documents(void **state)
     problem.head_dim = problem.head_dim_v = 64;
     verdict = plan_check(&problem, &plan, DEV_CUDA);
     assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);
-    assert_non_null(strstr(verdict.why, "packed documents in a ring"));
+    assert_non_null(strstr(verdict.why, "documents or padding, cut in a ring"));
     problem.docs = 1;
     problem.doc_len[0] = 64;
     verdict = plan_check(&problem, &plan, DEV_CUDA);
-    assert_null(strstr(verdict.why, "packed documents in a ring"));
+    assert_null(strstr(verdict.why, "documents or padding, cut in a ring"));
 }
 
 /* Heads and the columns of the MLP are cut; nothing is exchanged. */

@@ -381,34 +381,37 @@ static void optimizer_bytes(void **state)
     plan.zero_stage = 3;
     work_zero(&four, &problem, &plan, accelerate, &zero);
     /* into the bucket, laid out, divided, moved: 4 each */
-    same_bytes(zero.optimizer_bytes, all * (70 + 16) - outer * 8);
+    same_bytes(zero.optimizer_bytes, all * 70);
+    same_bytes(zero.copied_bytes, all * 16 - outer * 8);
     plan.accumulate = 2;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.optimizer_bytes, all * (70 + 16 + 18) - outer * 16); /* the second is added to the first */
+    same_bytes(zero.copied_bytes, all * (16 + 18) - outer * 16); /* the second is added to the first */
     plan.accumulate = 1;
     plan.zero_stage = 2;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.optimizer_bytes, all * (70 + 8) - outer * 4);
+    same_bytes(zero.copied_bytes, all * 8 - outer * 4);
     work_zero(&four, &problem, &plan, sptune, &zero);
     same_bytes(zero.optimizer_bytes, all * 28);
-    /* Of 8 ranks, 4 to a sequence: sums in fp32, and whole weights laid out twice. */
+    same_bytes(zero.copied_bytes, 0);
+    /* Of 8 ranks, 4 to a sequence: sums in fp32. */
     problem = of_model(&four, 32768, 8);
     plan = small_plan(4, 8);
     plan.zero_stage = 3;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.optimizer_bytes, all * (6 + 8 + 8 + 2 * 4) - outer * 8 + all / 8 * (70 + 6 + 4 + 2 * 4));
+    same_bytes(zero.optimizer_bytes, all / 8 * 70);
+    same_bytes(zero.copied_bytes, all * (6 + 8 + 8) - outer * 8 + all / 8 * (6 + 4));
     plan.zero_stage = 2;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.optimizer_bytes, all * (4 + 4 + 2 * 6) - outer * 4 + all / 8 * 70);
+    same_bytes(zero.copied_bytes, all * (4 + 4 + 2 * 6) - outer * 4);
     plan.zero_stage = 3;
     /* An MLP above it; experts are not. */
     four.hidden = 65536;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.optimizer_bytes, all * 30 - (outer + 4.0 * 3 * 65536 * 14336) * 8 + all / 8 * 88);
+    same_bytes(zero.copied_bytes, all * 22 - (outer + 4.0 * 3 * 65536 * 14336) * 8 + all / 8 * 10);
     four.experts = 2;
     four.experts_per_token = 1;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.optimizer_bytes, all * 30 - outer * 8 + all / 8 * 88);
+    same_bytes(zero.copied_bytes, all * 22 - outer * 8 + all / 8 * 10);
 }
 
 static void zero_traffic(void **state)
@@ -424,16 +427,18 @@ static void zero_traffic(void **state)
     work_zero(&llama_8b, &problem, &plan, accelerate, &out);
     assert_int_equal(out.group, 8);
     assert_int_equal(out.gather_bytes, 3 * 2 * part); /* forward and backward of each micro-step */
-    assert_int_equal(out.reduce_bytes, 3 * part);
+    assert_int_equal(out.reduce_bytes, 3 * 2 * part); /* sums of sp 4 are in fp32 */
     assert_int_equal(out.optimizer_elems, llama_8b.params / 8);
     assert_int_equal(out.calls, 3 * 3 * (32 + 2));
     plan.zero_stage = 2;
     work_zero(&llama_8b, &problem, &plan, accelerate, &out);
     assert_int_equal(out.gather_bytes, part);
+    assert_int_equal(out.reduce_bytes, 3 * 2 * 2 * part); /* and DeepSpeed all-reduces them */
+    work_zero(&llama_8b, &problem, &plan, sptune, &out);
     assert_int_equal(out.reduce_bytes, 3 * part);
     plan.zero_stage = 1;
     work_zero(&llama_8b, &problem, &plan, accelerate, &out);
-    assert_int_equal(out.reduce_bytes, part);
+    assert_int_equal(out.reduce_bytes, 2 * 2 * part);
     assert_int_equal(out.optimizer_elems, llama_8b.params / 8);
     plan.zero_stage = 0;
     work_zero(&llama_8b, &problem, &plan, sptune, &out);

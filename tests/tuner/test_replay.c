@@ -74,7 +74,7 @@ static void test_what_could_not_be_timed(void **state)
     } of[] = {
         {RULE_BUDGET, "without --replay"},
         {RULE_TAINTED, "on a quieter machine"},
-        {RULE_KERNEL_CANNOT, "could not be timed: layer forward at sp 1, 12,288 tokens: the fake machine takes none"}};
+        {RULE_KERNEL_CANNOT, "can be timed here: layer forward at sp 1, 12,288 tokens: the fake machine takes none"}};
     (void)state;
     struct parts_scale scale = {0};
     bench.session.machine[0] = '\0';
