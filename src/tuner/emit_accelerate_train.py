@@ -11,6 +11,7 @@ micro_batch x accumulate x world / P sequences; with --tokens-per-step the accum
 """
 
 import argparse
+import array
 import json
 import math
 import os
@@ -107,7 +108,11 @@ def accumulation(tokens_per_step):
     return steps
 
 
-# --- data: rows of at most seq tokens, each a list of documents -----------------------------------------------------
+# --- data: rows of at most seq tokens, each a list of documents. Arrays: while lists become tensors the GPU waits -----------
+
+
+def ids_of(numbers):
+    return array.array("q", iter(numbers))  # of bytes each is an id, too
 
 
 def read_texts(paths):
@@ -136,7 +141,7 @@ def cut_rows(stream, lengths):
     while at + total <= len(stream):
         row = []
         for length in lengths:
-            row.append(list(stream[at : at + length]))
+            row.append(stream[at : at + length])
             at += length
         rows.append(row)
     return rows
@@ -160,18 +165,18 @@ class Rows(Dataset):
     def __init__(self, arguments, rows_needed):
         seq, lengths = PLAN["seq"], PLAN["documents"] or [PLAN["seq"]]
         if not arguments.data:
-            self.rows = cut_rows(library_bytes(rows_needed * seq), lengths)
+            self.rows = cut_rows(ids_of(library_bytes(rows_needed * seq)), lengths)
             return
         if arguments.tokenizer:
             tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
             end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-            documents = [tokenizer(text)["input_ids"] + end for text in read_texts(arguments.data)]
+            documents = [ids_of(tokenizer(text)["input_ids"] + end) for text in read_texts(arguments.data)]
         else:
-            documents = [list(text.encode()) for text in read_texts(arguments.data)]
+            documents = [ids_of(text.encode()) for text in read_texts(arguments.data)]
         if PLAN["documents"]:
             self.rows = pack_rows(documents, seq)
         else:
-            self.rows = cut_rows([token for ids in documents for token in ids], lengths)
+            self.rows = cut_rows(ids_of(token for ids in documents for token in ids), lengths)
 
     def __len__(self):
         return len(self.rows)
@@ -192,18 +197,21 @@ def collate(rows):
     width = (longest + multiple - 1) // multiple * multiple
     batch = {"input_ids": [], "position_ids": [], "labels": []}
     for row in rows:
-        ids, positions, labels = [], [], []
-        for document in row:
-            ids += document
-            positions += (
-                range(len(document)) if PLAN["documents"] else range(len(positions), len(positions) + len(document))
-            )
-            labels += [IGNORED] + document[1:]
+        ids, positions, labels = ids_of(()), ids_of(()), ids_of(())
+        for document in filter(None, row):
+            first = 0 if PLAN["documents"] else len(ids)
+            positions.extend(range(first, first + len(document)))
+            ids.extend(document)
+            labels.append(IGNORED)
+            labels.extend(document[1:])
         padding = width - len(ids)
-        batch["input_ids"].append(ids + [0] * padding)
-        batch["position_ids"].append(positions + list(range(padding) if PLAN["documents"] else range(len(ids), width)))
-        batch["labels"].append(labels + [IGNORED] * padding)
-    return {name: torch.tensor(values) for name, values in batch.items()}
+        first = 0 if PLAN["documents"] else len(ids)
+        positions.extend(range(first, first + padding))
+        ids.extend([0] * padding)
+        labels.extend([IGNORED] * padding)
+        for name, values in (("input_ids", ids), ("position_ids", positions), ("labels", labels)):
+            batch[name].append(torch.frombuffer(values, dtype=torch.int64))
+    return {name: torch.stack(values) for name, values in batch.items()}
 
 
 def forever(loader):

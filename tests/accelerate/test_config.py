@@ -361,7 +361,7 @@ class Script(unittest.TestCase):
         text = CASES[0].text("train.py")
         module = types.ModuleType("train")
         absent = unittest.mock.MagicMock
-        torch = absent(tensor=lambda values: values)
+        torch = absent(frombuffer=lambda values, dtype: list(values), stack=lambda rows: rows)
         torch.utils.data.Dataset = object
         torch.nn.Module = object
         packages = {
@@ -401,6 +401,8 @@ class Script(unittest.TestCase):
         self.assertEqual(batch["labels"][0][1:] + [-100], [12, 13, -100, 22, 23, 24, 25, -100])
         batch = train.collate([[[11, 12, 13]]])
         self.assertEqual(batch["position_ids"][0], [0, 1, 2, 0])  # padding is a document of its own
+        batch = train.collate([[[11, 12], [], [21, 22]]])  # one without tokens has no label
+        self.assertEqual(batch["labels"][0], [-100, 12, -100, 22])
 
     def test_rows(self):
         train = self.script()
