@@ -117,7 +117,7 @@ class GpuScale(unittest.TestCase):
 
     def test_four(self):
         told = self.scale("--gpus", "4", "--sptune", "/bin/false", "--torchrun", "/bin/false", code=1).stderr
-        for expected in ("--nproc-per-node 4", "--op one --seq 8192,32768,131072 ", "--sp 2,4 --budget 25s", "train --model llama-small --sp 4"):
+        for expected in ("--nproc-per-node 4", "--op one --seq 8192,32768,131072 ", "--sp 2,4 --budget 40s", "train --model llama-small --sp 4"):
             self.assertIn(expected, told)
 
     def test_refused(self):
