@@ -89,6 +89,39 @@ static int rows_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+/* An all-to-all by a subject of the test's own. */
+struct odd {
+    struct bench_env env;
+    struct boot *boot;
+    struct bench_case c;
+    struct bench_subject subject;
+    struct bench_options options;
+    struct sample sample; /* on rank 0 */
+};
+
+static enum status odd_row_open(const struct launch *launch, struct odd *out)
+{
+    out->c = bench_test_case("collective", launch->size, launch->size);
+    snprintf(out->c.op, sizeof out->c.op, "alltoall");
+    out->c.bytes = 4096;
+    out->subject = subject_collective;
+    out->options = bench_test_options();
+    out->options.warmup = 3;
+    return odd_open(launch, &out->env, &out->boot);
+}
+
+static enum status odd_row(struct odd *odd)
+{
+    const struct bench_subject *subjects[] = {&odd->subject, NULL};
+    return measure_run(&odd->env, subjects, &odd->c, 1, &odd->options, &odd->sample);
+}
+
+static void odd_row_close(struct odd *odd)
+{
+    comm_close(odd->env.world);
+    boot_close(odd->boot);
+}
+
 static int told, marked, enqueued; /* of this rank */
 
 static enum status count_told(void *state, bool ran)
@@ -108,36 +141,26 @@ static enum status count_enqueued(void *state, int iteration)
 /* A subject is told of iterations that were enqueued with marks on: some before those that are timed, and none of these. */
 static int told_on(const struct launch *launch, void *arg)
 {
-    struct bench_env env;
-    struct boot *boot = NULL;
-    struct bench_subject counted = subject_collective;
-    const struct bench_subject *subjects[] = {&counted, NULL};
-    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
-    struct bench_options options = bench_test_options();
-    struct sample sample;
+    struct odd odd;
     (void)arg;
-    counted.timed = count_told;
-    counted.enqueue = count_enqueued;
-    options.warmup = 3;
-    RANK_TRY(odd_open(launch, &env, &boot));
-    snprintf(c.op, sizeof c.op, "alltoall");
-    c.bytes = 4096;
+    RANK_TRY(odd_row_open(launch, &odd));
+    odd.subject.timed = count_told;
+    odd.subject.enqueue = count_enqueued;
     for (int loop = 0; loop < 2; loop++) {
-        c.timing = loop ? BENCH_LOOP : BENCH_STREAM;
+        odd.c.timing = loop ? BENCH_LOOP : BENCH_STREAM;
         told = marked = enqueued = 0;
-        RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
-        RANK_CHECK(told >= 2 && marked == told && enqueued - marked >= options.samples_min);
+        RANK_TRY(odd_row(&odd));
+        RANK_CHECK(told >= 2 && marked == told && enqueued - marked >= odd.options.samples_min);
         if (launch->rank == 0) {
-            RANK_CHECK(sample.outcome == SAMPLE_OK);
-            sample_free(&sample);
+            RANK_CHECK(odd.sample.outcome == SAMPLE_OK);
+            sample_free(&odd.sample);
         }
     }
-    comm_close(env.world);
-    boot_close(boot);
+    odd_row_close(&odd);
     return 0;
 }
 
-enum { WORK_MS = 27 }; /* two of them in a block of 60 ms, one in one of 50; four make a load */
+enum { WORK_MS = 25 }; /* and some: two of them in a block of 60 ms, one in one of 50; four or five make a load */
 
 static enum status work(void *state, int iteration)
 {
@@ -166,73 +189,55 @@ static enum status load_first(void *state, int iteration)
 /* What the first iteration takes beside a small budget ends no warm-up: else nobody is told of one, and a layer has no phases. */
 static int first_on(const struct launch *launch, void *arg)
 {
-    struct bench_env env;
-    struct boot *boot = NULL;
-    struct bench_subject slow = subject_collective;
-    const struct bench_subject *subjects[] = {&slow, NULL};
-    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
-    struct bench_options options = bench_test_options();
-    struct sample sample;
+    struct odd odd;
     (void)arg;
-    slow.timed = count_told;
-    slow.enqueue = load_first;
-    options.warmup = 3;
-    options.budget_us = 3 * 1000 * 1000;
-    RANK_TRY(odd_open(launch, &env, &boot));
-    snprintf(c.op, sizeof c.op, "alltoall");
-    c.bytes = 4096;
+    RANK_TRY(odd_row_open(launch, &odd));
+    odd.subject.timed = count_told;
+    odd.subject.enqueue = load_first;
+    odd.options.budget_us = 3 * 1000 * 1000;
     told = marked = 0;
-    RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
+    RANK_TRY(odd_row(&odd));
     RANK_CHECK(told >= 1 && marked == told);
     if (launch->rank == 0) {
-        RANK_CHECK(sample.outcome == SAMPLE_OK);
-        sample_free(&sample);
+        RANK_CHECK(odd.sample.outcome == SAMPLE_OK);
+        sample_free(&odd.sample);
     }
-    comm_close(env.world);
-    boot_close(boot);
+    odd_row_close(&odd);
     return 0;
 }
 
 /* A subject that computes works for a while before each block, on all ranks as often; what is timed stays as it was. */
 static int loaded_on(const struct launch *launch, void *arg)
 {
-    struct bench_env env;
-    struct boot *boot = NULL;
-    struct bench_subject counted = subject_collective;
-    const struct bench_subject *subjects[] = {&counted, NULL};
-    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
-    struct bench_options options = bench_test_options();
-    struct sample sample;
+    struct odd odd;
     int all[2] = {0};
     (void)arg;
-    counted.timed = count_told;
-    counted.enqueue = work;
-    counted.poison = note_poison;
-    RANK_TRY(odd_open(launch, &env, &boot));
-    snprintf(c.op, sizeof c.op, "alltoall");
-    c.bytes = 4096;
+    RANK_TRY(odd_row_open(launch, &odd));
+    odd.subject.timed = count_told;
+    odd.subject.enqueue = work;
+    odd.subject.poison = note_poison;
     for (int computes = 0; computes < 2; computes++) {
-        counted.computes = computes;
+        odd.subject.computes = computes;
         told = marked = enqueued = before_poison = 0;
-        RANK_TRY(measure_run(&env, subjects, &c, 1, &options, &sample));
+        RANK_TRY(odd_row(&odd));
         RANK_CHECK(marked == told);
         if (launch->rank == 0) {
-            RANK_CHECK(sample.outcome == SAMPLE_OK && sample.verified);
-            json_t *conditions = json_loads(sample.conditions, 0, NULL);
+            const struct sample *s = &odd.sample;
+            RANK_CHECK(s->outcome == SAMPLE_OK && s->verified);
+            json_t *conditions = json_loads(s->conditions, 0, NULL);
             json_t *load_us = json_object_get(conditions, "load_us");
             RANK_CHECK(computes ? json_number_value(load_us) > 0 : load_us == NULL);
             int blocks = (int)json_integer_value(json_object_get(conditions, "blocks"));
-            int loads = enqueued - marked - sample.n - 1 /* the first, which nobody is told of */;
-            RANK_CHECK(computes ? loads >= 2 * blocks && blocks < sample.n : loads == 0 && blocks == sample.n);
+            int loads = enqueued - marked - s->n - 1 /* the first, which nobody is told of */;
+            RANK_CHECK(computes ? loads >= 2 * blocks && blocks < s->n : loads == 0 && blocks == s->n);
             RANK_CHECK(computes ? before_poison >= 1 + 2 : before_poison == 1);
             json_decref(conditions);
-            sample_free(&sample);
+            sample_free(&odd.sample);
         }
     }
-    RANK_TRY(boot_allgather(boot, &enqueued, sizeof enqueued, all, INT64_MAX));
+    RANK_TRY(boot_allgather(odd.boot, &enqueued, sizeof enqueued, all, INT64_MAX));
     RANK_CHECK(all[0] == all[1]);
-    comm_close(env.world);
-    boot_close(boot);
+    odd_row_close(&odd);
     return 0;
 }
 
@@ -251,6 +256,7 @@ static void what_computes_is_timed_under_load(void **state)
     assert_true(bench_loaded_us(20e3, 10) == 20e3 * (10 + 4 * 6)); /* four blocks of three */
     assert_true(bench_loaded_us(200e3, 10) == 200e3 * 20 && bench_loaded_us(2e6, 10) == 2e6 * 10);
     assert_int_equal(bench_load(0), 0);
+    assert_int_equal(bench_load(1e-9), 120 * 1000);
     assert_true(subject_attention.computes && subject_gemm.computes && subject_layer.computes && span_block.computes);
     assert_false(subject_link.computes || subject_collective.computes || subject_exchange.computes);
 }
@@ -273,25 +279,15 @@ static enum status end_the_job(void *state, int iteration)
 /* An iteration that ends the job ends the row at once: a subject that was told of it would wait for the other ranks. */
 static int over_on(const struct launch *launch, void *arg)
 {
-    struct bench_env env;
-    struct boot *boot = NULL;
-    struct bench_subject ending = subject_collective;
-    const struct bench_subject *subjects[] = {&ending, NULL};
-    struct bench_case c = bench_test_case("collective", launch->size, launch->size);
-    struct bench_options options = bench_test_options();
-    struct sample sample;
+    struct odd odd;
     (void)arg;
-    ending.timed = count_asked;
-    ending.enqueue = end_the_job;
-    options.warmup = 3;
-    RANK_TRY(odd_open(launch, &env, &boot));
-    snprintf(c.op, sizeof c.op, "alltoall");
-    c.bytes = 4096;
-    c.timing = BENCH_STREAM;
-    RANK_CHECK(measure_run(&env, subjects, &c, 1, &options, &sample) == STATUS_MACHINE);
+    RANK_TRY(odd_row_open(launch, &odd));
+    odd.subject.timed = count_asked;
+    odd.subject.enqueue = end_the_job;
+    odd.c.timing = BENCH_STREAM;
+    RANK_CHECK(odd_row(&odd) == STATUS_MACHINE);
     RANK_CHECK(strcmp(status_last()->what, "the device fell off the bus") == 0 && asked == 0);
-    comm_close(env.world);
-    boot_close(boot);
+    odd_row_close(&odd);
     return 0;
 }
 

@@ -2,7 +2,7 @@
 #ifndef SPTUNE_TESTS_TUNER_PARTS_FIXTURE_H
 #define SPTUNE_TESTS_TUNER_PARTS_FIXTURE_H
 
-#include "tuner/fake.h"
+#include "tuner/bench_fixture.h"
 
 #include "base/text.h"
 #include "sp/work.h"
@@ -11,8 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static struct fake_bench bench;
-static struct request request;
 static const struct parts_scale whole = {0};
 
 static inline struct plan plan_of(int sp)
@@ -66,20 +64,6 @@ static inline void start(const char *model, int64_t seq, int ranks, int world)
     fake_request(&bench, model, seq, ranks, &request);
     request.world = world;
     CHECK_OK(request_complete(&request));
-}
-
-static inline int open_all(void **state)
-{
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static inline int close_all(void **state)
-{
-    (void)state;
-    fake_close(&bench);
-    return 0;
 }
 
 #endif

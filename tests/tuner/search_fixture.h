@@ -2,7 +2,7 @@
 #ifndef SPTUNE_TESTS_TUNER_SEARCH_FIXTURE_H
 #define SPTUNE_TESTS_TUNER_SEARCH_FIXTURE_H
 
-#include "tuner/fake.h"
+#include "tuner/bench_fixture.h"
 
 #include "base/text.h"
 #include "sp/work.h"
@@ -12,11 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static struct fake_bench bench;
-
-/* struct request and struct recommendation are large: one of each, used by one test at a time. */
-static struct request request;
-static struct recommendation answer;
+static struct recommendation answer; /* large: one, used by one test at a time */
 
 static inline int setup(void **state)
 {
@@ -65,20 +61,6 @@ static inline void check_time(const struct fake *fake, const struct recommend_ca
     double sum = c->time.exchange_in + c->time.attention + c->time.exchange_out + c->time.gemm + c->time.zero +
                  c->time.optimizer + c->time.logits + c->time.elementwise;
     CHECK_NEAR(sum / c->time.step_us, 1, 1e-9);
-}
-
-static inline int open_all(void **state)
-{
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static inline int close_all(void **state)
-{
-    (void)state;
-    fake_close(&bench);
-    return 0;
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -1,5 +1,5 @@
 /* tuner/test_candidates.c -- every plan with its verdict: who is refused, why nobody is admissible, who wins a tie. */
-#include "tuner/fake.h"
+#include "tuner/bench_fixture.h"
 
 #include "base/text.h"
 #include "sp/work.h"
@@ -7,8 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static struct fake_bench bench;
-static struct request request;
 static struct candidates all;
 static struct pool pool;
 
@@ -426,20 +424,6 @@ static void test_reason_of_a_gap(void **state)
     assert_int_equal(all.rows[row].lost.rule, RULE_TAINTED);
     assert_non_null(strstr(all.rows[row].lost.why, "9 of 10"));
     parts_free(&parts);
-}
-
-static int open_all(void **state)
-{
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    fake_close(&bench);
-    return 0;
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -1,6 +1,6 @@
 /* tuner/test_document.c -- sptune.recommendation/1 and sptune.plans/1: every field of the contract, of the right type,
  * through text and back. */
-#include "tuner/fake.h"
+#include "tuner/bench_fixture.h"
 
 #include "base/text.h"
 #include "tuner/search.h"
@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static struct fake_bench bench;
-static struct request request;
 static struct recommendation answer;
 static const struct json_envelope envelope = {
     .command = "sptune tune", .started = "2026-11-29T18:30:00Z", .machine = "fake", .seed = 1};
@@ -326,19 +324,10 @@ static void test_list(void **state)
     }
 }
 
-static int open_all(void **state)
+static int close_answer(void **state)
 {
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
     recommend_free(&answer);
-    fake_close(&bench);
-    return 0;
+    return close_all(state);
 }
 
 int main(void)
@@ -347,5 +336,5 @@ int main(void)
         cmocka_unit_test(test_contract),     cmocka_unit_test(test_tied_with),  cmocka_unit_test(test_measured),
         cmocka_unit_test(test_does_not_fit), cmocka_unit_test(test_odd_values), cmocka_unit_test(test_list),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_all, close_answer);
 }

@@ -1,13 +1,10 @@
 /* tuner/test_request.c -- what somebody asked: defaults are told, contradictions refused, repeats dropped. */
-#include "tuner/fake.h"
+#include "tuner/bench_fixture.h"
 
 #include "base/text.h"
 
 #include <limits.h>
 #include <stdlib.h>
-
-static struct fake_bench bench;
-static struct request request;
 
 static const struct request_assumption *assumption(const char *name)
 {
@@ -276,20 +273,6 @@ static void test_many_assumptions(void **state)
         request_assume(&request, "a name that is much longer than the field has room for", "v", "f");
     assert_int_equal(request.nassumptions, REQUEST_ASSUMPTIONS);
     assert_int_equal(strlen(request.assumptions[0].name), sizeof request.assumptions[0].name - 1);
-}
-
-static int open_all(void **state)
-{
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
-    fake_close(&bench);
-    return 0;
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* tuner/test_screen.c -- the answer as a screen: at most 80 columns, every reason, honest digits; and the table of
  * many. */
-#include "tuner/fake.h"
+#include "tuner/bench_fixture.h"
 
 #include "base/text.h"
 #include "tuner/search.h"
@@ -9,8 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static struct fake_bench bench;
-static struct request request;
 static struct recommendation answer;
 
 static void run(const struct fake *fake, enum status expected)
@@ -303,19 +301,10 @@ static void test_list(void **state)
     }
 }
 
-static int open_all(void **state)
+static int close_answer(void **state)
 {
-    (void)state;
-    fake_open(&bench);
-    return 0;
-}
-
-static int close_all(void **state)
-{
-    (void)state;
     recommend_free(&answer);
-    fake_close(&bench);
-    return 0;
+    return close_all(state);
 }
 
 int main(void)
@@ -326,5 +315,5 @@ int main(void)
         cmocka_unit_test(test_planned),       cmocka_unit_test(test_extremes), cmocka_unit_test(test_digits),
         cmocka_unit_test(test_list),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_all, close_answer);
 }
