@@ -17,11 +17,8 @@
 #include <time.h>
 
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
-enum {
-    LOAD_US = 120 * 1000,
-    LOAD_PART_US = 20 * 1000 /* is waited for before more is put on the queue */,
-    LOADED_US = 60 * 1000
-};
+enum { LOAD_US = 120 * 1000, LOADED_US = 60 * 1000 }; /* a load; the samples of the block behind it */
+enum { LOAD_PART_US = 20 * 1000 };                    /* of a load: is waited for before more is put on the queue */
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -318,7 +315,7 @@ enum status block_warm(struct run *run, struct row *row)
 
 int bench_load(double us)
 {
-    return us > 0 && us < 10.0 * LOAD_US ? (int)fmax(1, LOAD_US / us + 0.5) : 0;
+    return us > 0 && us < 10.0 * LOAD_US ? (int)fmax(1, LOAD_US / fmax(us, 1) + 0.5) : 0;
 }
 
 int bench_load_samples(double us)

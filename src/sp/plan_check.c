@@ -216,8 +216,11 @@ static struct verdict ring_documents_check(const struct problem *problem, const 
 {
     const int64_t cu_q[3] = {0, local, local}, cu_k[3] = {0, 0, local};
     struct verdict verdict = packed_check(plan, call_shape(problem, plan, local, local, false), 2, cu_q, cu_k);
-    return verdict_ok(&verdict) ? verdict
-                                : verdict_no(verdict.rule, "documents or padding, cut in a ring: %.210s", verdict.why);
+    return verdict_ok(&verdict)
+               ? verdict
+               : verdict_no(verdict.rule,
+                            "documents or padding, cut in a ring: %.160s; method ulysses has whole sequences",
+                            verdict.why);
 }
 
 /* The kinds of calls that sp/ring_block.h makes. */

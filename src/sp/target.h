@@ -25,8 +25,7 @@ struct target_memory {
     double logits_fp32_bytes; /* the same with fp32 storage */
     double tile_bytes;        /* the same per entry of one tile of the tiled loss */
     int64_t reduce_elems[2];  /* elements of a buffer in which gradients are reduced: at sp 1, above; 0: none */
-    double
-        reduce_bytes[2]; /* bytes of its elements, in ZeRO-3, and of what is sent, at sp 1 and above; 0: the dtype's */
+    double reduce_bytes[2];   /* alike, of an element that is sent, in ZeRO-3 of the buffer; 0: the dtype's */
     int reduce_buffers;       /* such buffers in ZeRO-1 and -2, of the dtype, while layers run backward */
     int64_t live_elems;       /* ZeRO-3: elements of gathered parameters that it keeps for reuse */
     bool units;               /* weights and gradients are whole a unit at a time, gradients fp32, and an
