@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FACT = 512 };
+
 const struct check *const checks[] = {
     &check_kernels,
     &check_transport,
@@ -169,18 +171,53 @@ enum status check_serve(struct bench_env *env, const void *data, size_t bytes)
     return group_is_interrupt(status) ? STATUS_OK : status; /* rank 0's, which ends the job */
 }
 
-/* What passing means: this build, this machine, so many ranks of so many threads over this transport, this method, exchange, kernel, sp and chunks. */
-static void fact_of(const struct bench_env *env, const struct plan *only, char *buf, size_t size)
+/* What passing means: this build, this machine, so many ranks of so many threads over this transport; then the plan's method, exchange, kernel,
+ * sp and chunks, or, of area "kernel", the attention alone. */
+static void fact_of(const struct bench_env *env, const struct plan *only, bool kernel, char buf[FACT])
 {
-    int n = snprintf(buf, size, "checked:%s:%s:%dx%d:%s:", version_build(), env->machine, comm_size(env->world),
-                     dev_threads(env->dev), env->transport);
-    if (n < 0 || (size_t)n >= size)
-        return;
-    if (only == NULL)
-        snprintf(buf + n, size - (size_t)n, "everything");
-    else
-        snprintf(buf + n, size - (size_t)n, "%s sp=%d ring=%d %s %s chunks=%d", plan_method_name(only->method),
-                 only->sp, plan_ring(only), only->exchange, only->attention, only->chunks);
+    char plan[160] = "everything";
+    if (only != NULL && kernel)
+        text_print(plan, sizeof plan, "kernel %s", only->attention);
+    else if (only != NULL)
+        text_print(plan, sizeof plan, "%s sp=%d ring=%d %s %s chunks=%d", plan_method_name(only->method), only->sp,
+                   plan_ring(only), only->exchange, only->attention, only->chunks);
+    text_print(buf, FACT, "checked:%s:%s:%dx%d:%s:%s", version_build(), env->machine, comm_size(env->world),
+               dev_threads(env->dev), env->transport, plan);
+}
+
+/* How many rows passed when it was remembered; -1: it was not. */
+static int recall(struct store *store, const char *fact)
+{
+    char value[64];
+    if (store == NULL || !store_recall(store, fact, value, sizeof value))
+        return -1;
+    const char *passed = strchr(value, ' ');
+    log_verbose("%s: passed before", fact);
+    return passed != NULL ? atoi(passed) : 0;
+}
+
+static enum status remember(struct store *store, const char *fact, int passed)
+{
+    char value[64], now[32];
+    clock_iso(now);
+    text_print(value, sizeof value, "%s %d", now, passed);
+    return store != NULL ? store_remember(store, fact, value) : STATUS_OK;
+}
+
+static unsigned areas_but(const struct check *left_out)
+{
+    unsigned areas = 0;
+    for (unsigned i = 0; checks[i] != NULL; i++)
+        areas |= checks[i] != left_out ? 1u << i : 0;
+    return areas;
+}
+
+static int passed_in(const struct check_report *report, const char *area)
+{
+    int passed = 0;
+    for (int i = 0; i < report->nrows; i++)
+        passed += report->rows[i].outcome == CHECK_PASSED && strcmp(report->rows[i].area, area) == 0;
+    return passed;
 }
 
 static enum status verdict(const struct check_report *report)
@@ -197,28 +234,32 @@ static enum status verdict(const struct check_report *report)
 
 enum status check_before(struct bench_session *session, uint64_t seed, const struct plan *only, struct check_report *report)
 {
-    char fact[512], value[64], now[32];
+    char fact[FACT], kernel[FACT];
+    struct check_order order;
     *report = (struct check_report){0};
     if (session->env == NULL || session->checked)
         return STATUS_OK;
-    fact_of(session->env, only, fact, sizeof fact);
-    if (session->store != NULL && store_recall(session->store, fact, value, sizeof value)) {
-        const char *passed = strchr(value, ' ');
-        report->remembered = passed != NULL ? atoi(passed) : 0;
-        log_verbose("%s: passed before", fact);
+    fact_of(session->env, only, false, fact);
+    fact_of(session->env, only, true, kernel);
+    int known = recall(session->store, fact);
+    bool kernels = false;
+    if (known >= 0) {
+        report->remembered = known;
         return STATUS_OK;
     }
-    struct check_order order;
     memset(&order, 0, sizeof order);
     order.seed = seed;
     order.has_only = only != NULL;
-    if (only != NULL)
+    if (only != NULL) {
         order.only = *only;
+        kernels = recall(session->store, kernel) >= 0; /* and counted where they ran */
+        order.areas = kernels ? areas_but(&check_kernels) : 0;
+    }
     if (session->tell != NULL)
         TRY(session->tell(session->tell_arg, "check", &order, sizeof order));
     TRY(check_run(session->env, &order, report));
     TRY(verdict(report));
-    clock_iso(now);
-    text_print(value, sizeof value, "%s %d", now, report->passed);
-    return session->store != NULL ? store_remember(session->store, fact, value) : STATUS_OK;
+    if (only != NULL && !kernels)
+        TRY(remember(session->store, kernel, passed_in(report, check_kernels.area)));
+    return remember(session->store, fact, report->passed);
 }

@@ -319,13 +319,38 @@ static enum status case_run(struct dev *dev, uint64_t seed, struct attention_dat
     return STATUS_OK;
 }
 
+/* False for what is left out: the oracle takes longest where tokens are many, and blocks are the same ones for every dtype. */
+static bool case_make(int index, struct attention_data *d)
+{
+    shape_make(&attention_cases[index / DTYPE_COUNT], (enum dtype)(index % DTYPE_COUNT), d);
+    return d->shape.seq_q <= LONG || d->shape.dtype == DTYPE_FP32;
+}
+
+enum { CASES = ATTENTION_CASES * DTYPE_COUNT };
+
+/* What the kernels need for this rank's share. */
+static enum status prepare(const struct check_variant *variants, int n, int rank, int ranks)
+{
+    const struct attention_shape *shapes[CASES];
+    struct attention_data *data = NULL;
+    int wanted = 0;
+    TRY(mem_alloc(CASES * sizeof *data, "shapes of a check", (void **)&data));
+    for (int i = rank; i < CASES; i += ranks)
+        if (case_make(i, &data[i]))
+            shapes[wanted++] = &data[i].shape;
+    for (int v = 0; v < n; v++)
+        attention_prepare(variants[v].attention, shapes, wanted, true);
+    free(data);
+    return STATUS_OK;
+}
+
 enum status check_attention(struct dev *dev, struct check_variant *variants, int n, uint64_t seed, int rank, int ranks)
 {
-    for (int i = rank; i < ATTENTION_CASES * DTYPE_COUNT; i += ranks) {
+    TRY(prepare(variants, n, rank, ranks));
+    for (int i = rank; i < CASES; i += ranks) {
         struct attention_data d = {0};
         struct attention_out out[CHECK_VARIANTS] = {{0}};
-        shape_make(&attention_cases[i / DTYPE_COUNT], (enum dtype)(i % DTYPE_COUNT), &d);
-        if (d.shape.seq_q > LONG && d.shape.dtype != DTYPE_FP32) /* the oracle takes longest here, and blocks are the same ones */
+        if (!case_make(i, &d))
             continue;
         enum status status = case_run(dev, seed, &d, out, variants, n);
         data_free(&d, out);

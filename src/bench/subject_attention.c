@@ -185,7 +185,9 @@ static enum status attention_run(struct subject *s, const struct buffers *b, boo
 
 static enum status build(struct subject *s)
 {
+    const struct attention_shape *shape = &s->shape;
     size_t workspace = 0;
+    attention_prepare(s->attention, &shape, 1, is_backward(s));
     for (int backward = 0; backward <= is_backward(s); backward++) {
         size_t bytes = s->attention->workspace_bytes(&s->shape, backward != 0, dev_threads(s->env->dev));
         workspace = bytes > workspace ? bytes : workspace;

@@ -41,6 +41,13 @@ const struct attention *attention_find(const char *name)
     return NULL;
 }
 
+void attention_prepare(const struct attention *attention, const struct attention_shape *const *shapes, int n,
+                       bool backward)
+{
+    if (attention->prepare != NULL)
+        attention->prepare(shapes, n, backward);
+}
+
 void attention_shape_fill(struct attention_shape *shape)
 {
     if (shape->head_dim_v == 0)

@@ -79,6 +79,8 @@ struct attention {
                          of all keys make a call's gradients its exact share of a larger attention's */
     bool unordered; /* its backward adds in an order that differs between runs: not the same bits twice */
     struct verdict (*supports)(const struct attention_shape *shape);
+    /* NULL, or before the first use of n shapes: what takes long for each, side by side. What fails says so in its call. */
+    void (*prepare)(const struct attention_shape *const *shapes, int n, bool backward);
     /* O(longest document), for calls on queues of at most `threads` threads (dev_queue_threads); 0 when refused. */
     size_t (*workspace_bytes)(const struct attention_shape *shape, bool backward, int threads);
     enum status (*forward)(const struct attention_shape *shape, const struct attention_args *args, struct dev_queue *queue);
@@ -89,6 +91,9 @@ extern const struct attention *const attentions[]; /* NULL-terminated; the refer
 const struct attention *attention_find(const char *name);
 /* Shape rules that hold for every kernel (positive counts, group covers kv_heads, cu ascending ...); STATUS_USAGE. */
 enum status attention_shape_check(const struct attention_shape *shape);
+/* Before the first use of n shapes, forward or both directions: cuDNN compiles a kernel for each. Never needed, only faster. */
+void attention_prepare(const struct attention *attention, const struct attention_shape *const *shapes, int n,
+                       bool backward);
 /* Contiguous strides, group = heads / kv_heads, scale 1/sqrt(head_dim). */
 void attention_shape_fill(struct attention_shape *shape);
 /* Unmasked (query, key) pairs of one head, over batch and documents. */

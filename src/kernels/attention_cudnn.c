@@ -109,6 +109,26 @@ static struct verdict supports(const struct attention_shape *shape, bool ordered
     return verdict_ok(&verdict) ? check_plan(&backward) : verdict;
 }
 
+static void prepare(const struct attention_shape *const *shapes, int n, bool backward, bool ordered)
+{
+    int device = 0, major = 0, wanted = 0;
+    struct cudnn_key *keys = NULL;
+    if (n > 0 && gpu_is_open() && cudaGetDevice(&device) == cudaSuccess && capability(&major) == STATUS_OK)
+        keys = calloc(2 * (size_t)n, sizeof *keys);
+    for (int i = 0; keys && i < n; i++)
+        for (int back = 0; back <= backward; back++) {
+            struct cudnn_key *key = &keys[wanted];
+            struct verdict verdict = cudnn_key_of(shapes[i], back != 0, ordered, key);
+            if (verdict_ok(&verdict))
+                verdict = cudnn_key_on(key, major);
+            key->device = device;
+            wanted += verdict_ok(&verdict);
+        }
+    if (wanted > 0)
+        cudnn_plans_compile(keys, wanted);
+    free(keys);
+}
+
 static size_t workspace_bytes(const struct attention_shape *shape, bool backward, bool ordered)
 {
     struct cudnn_key key;
@@ -325,6 +345,11 @@ static size_t cudnn_workspace_bytes(const struct attention_shape *shape, bool ba
     return workspace_bytes(shape, backward, false);
 }
 
+static void cudnn_prepare(const struct attention_shape *const *shapes, int n, bool backward)
+{
+    prepare(shapes, n, backward, false);
+}
+
 static const char *cudnn_version(void)
 {
     static char text[32];
@@ -357,6 +382,7 @@ const struct attention attention_cudnn = {
     .rounds_calls = true,
     .unordered = true,
     .supports = cudnn_supports,
+    .prepare = cudnn_prepare,
     .workspace_bytes = cudnn_workspace_bytes,
     .forward = cudnn_forward,
     .backward = cudnn_backward,
@@ -371,6 +397,11 @@ static size_t ordered_workspace_bytes(const struct attention_shape *shape, bool 
 {
     (void)threads;
     return workspace_bytes(shape, backward, true);
+}
+
+static void ordered_prepare(const struct attention_shape *const *shapes, int n, bool backward)
+{
+    prepare(shapes, n, backward, true);
 }
 
 static enum status ordered_forward(const struct attention_shape *shape, const struct attention_args *args,
@@ -392,6 +423,7 @@ const struct attention attention_cudnn_ordered = {
     .dev = DEV_CUDA,
     .rounds_calls = true,
     .supports = ordered_supports,
+    .prepare = ordered_prepare,
     .workspace_bytes = ordered_workspace_bytes,
     .forward = ordered_forward,
     .backward = ordered_backward,

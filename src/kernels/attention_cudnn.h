@@ -139,6 +139,7 @@ struct cudnn_plan {
     struct cudnn_graph graph;
     cudnn_node candidates[CUDNN_CANDIDATES]; /* engines with their settings, best first */
     int ncandidates;
+    bool recognised; /* cuDNN was asked who takes the graph */
     bool compiled; /* it was tried; then the fields below hold, unless `why` says otherwise */
     cudnn_node plan;
     int64_t workspace_bytes; /* of cuDNN itself */
@@ -153,6 +154,8 @@ struct cudnn_plan {
 /* The plan of that key on key->device. Recognised at once; compiled, which takes a second or two, when asked for: then it can run.
  * Never NULL on STATUS_OK; see `why`. */
 enum status cudnn_plan_get(const struct cudnn_key *key, bool compiled, const struct cudnn_plan **out);
+/* Compiles plans of n keys side by side. What fails is told to whoever asks for the plan. */
+void cudnn_plans_compile(const struct cudnn_key *keys, int n);
 /* Without a GPU: how many engines take this graph on the device that `json` describes (cuDNN's own form)? Nothing is compiled. */
 enum status cudnn_plan_candidates(const struct cudnn_key *key, const char *json, int *out_engines, char why[160]);
 /* memory[name]: device memory, host memory for values; NULL where the plan has no such tensor. */

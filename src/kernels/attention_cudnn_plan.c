@@ -1,11 +1,12 @@
 /* kernels/attention_cudnn_plan.c -- from a graph to a kernel that can be launched: engine, compilation, launch.
  *
  * cuDNN's heuristics list engines, best first; the first whose plan can be made is taken, as PyTorch does. Compiling takes about a
- * second or two, so plans are kept, and what cuDNN refused is kept too.
+ * second or two of one thread, so plans are kept, what cuDNN refused is kept too, and of several plans each gets a thread.
  */
 #include "kernels/attention_cudnn.h"
 
 #include "base/dev_cuda.h"
+#include "base/team.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEVICES = 64 };
+enum { DEVICES = 64, COMPILERS = 8 };
 
 /* What the plans of one device need beside the graph. `json` describes a device that is not here. */
 struct place {
@@ -22,7 +23,7 @@ struct place {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cudnnHandle_t handles[DEVICES];
+static cudnnHandle_t handles[DEVICES][COMPILERS]; /* one for each thread that compiles; the first also runs */
 static struct cudnn_plan *plans; /* newest first */
 
 static void say(const struct cudnn_graph *graph, const char *what, char *why, size_t size)
@@ -129,6 +130,7 @@ static bool try_candidate(struct cudnn_plan *plan, cudnn_node candidate, const s
 static void recognise(struct cudnn_plan *plan, const struct place *place)
 {
     struct cudnn_graph *graph = &plan->graph;
+    plan->recognised = true;
     cudnn_sdpa(graph, &plan->key);
     list_candidates(plan, finish_graph(graph, place), place);
     if (graph->error != CUDNN_STATUS_SUCCESS) {
@@ -184,20 +186,21 @@ static enum status new_plan(const struct cudnn_key *key, struct cudnn_plan **out
     return STATUS_OK;
 }
 
-static enum status handle_of(int device, cudnnHandle_t *out)
+static enum status handle_of(int device, int thread, cudnnHandle_t *out)
 {
     const struct cudnn_api *api;
     TRY(cudnn_load(&api));
     if (device < 0 || device >= DEVICES)
         return FAIL(STATUS_UNSUPPORTED, "cuDNN on GPU %d: there is room for %d", device, DEVICES);
-    if (!handles[device]) {
-        cudnnStatus_t error = api->cudnnCreate(&handles[device]);
+    cudnnHandle_t *handle = &handles[device][thread];
+    if (!*handle) {
+        cudnnStatus_t error = api->cudnnCreate(handle);
         if (error != CUDNN_STATUS_SUCCESS) {
-            handles[device] = NULL;
+            *handle = NULL;
             return FAIL(STATUS_MACHINE, "cuDNN does not start on GPU %d: %s", device, api->cudnnGetErrorString(error));
         }
     }
-    *out = handles[device];
+    *out = *handle;
     return STATUS_OK;
 }
 
@@ -209,17 +212,27 @@ static struct cudnn_plan *find(const struct cudnn_key *key)
     return plan;
 }
 
-static enum status get_locked(const struct cudnn_key *key, bool compiled, const struct cudnn_plan **out)
+/* That of the key, as yet unknown to cuDNN where it is new. */
+static enum status entry(const struct cudnn_key *key, struct cudnn_plan **out)
 {
-    struct place place = {0};
     struct cudnn_plan *plan = find(key);
-    TRY(handle_of(key->device, &place.handle));
     if (!plan) {
         TRY(new_plan(key, &plan));
-        recognise(plan, &place);
         plan->next = plans;
         plans = plan;
     }
+    *out = plan;
+    return STATUS_OK;
+}
+
+static enum status get_locked(const struct cudnn_key *key, bool compiled, const struct cudnn_plan **out)
+{
+    struct place place = {0};
+    struct cudnn_plan *plan;
+    TRY(handle_of(key->device, 0, &place.handle));
+    TRY(entry(key, &plan));
+    if (!plan->recognised)
+        recognise(plan, &place);
     if (compiled && !plan->compiled)
         compile(plan, &place);
     *out = plan;
@@ -232,6 +245,58 @@ enum status cudnn_plan_get(const struct cudnn_key *key, bool compiled, const str
     enum status status = get_locked(key, compiled, out);
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+/* A handle, and what was made with it, is one thread's at a time. */
+static void compile_task(void *arg, int64_t task, int thread)
+{
+    struct cudnn_plan *plan = ((struct cudnn_plan **)arg)[task];
+    struct place place = {0};
+    if (dev_cuda_status(cudaSetDevice(plan->key.device), "turning to a GPU") != STATUS_OK ||
+        handle_of(plan->key.device, thread, &place.handle) != STATUS_OK) {
+        status_clear(); /* compiled when it is asked for, then */
+        return;
+    }
+    cudnn_graph_free(&plan->graph);
+    plan->graph = (struct cudnn_graph){.api = plan->graph.api};
+    recognise(plan, &place);
+    compile(plan, &place);
+}
+
+/* Plans of these keys, each once, that were neither compiled nor refused yet. */
+static int pending(const struct cudnn_key *keys, int n, struct cudnn_plan **out)
+{
+    int found = 0;
+    for (int i = 0; i < n; i++) {
+        struct cudnn_plan *plan;
+        if (entry(&keys[i], &plan) != STATUS_OK) {
+            status_clear();
+            break;
+        }
+        bool done = plan->compiled || plan->why[0] != '\0';
+        for (int k = 0; k < found && !done; k++)
+            done = out[k] == plan;
+        if (!done)
+            out[found++] = plan;
+    }
+    return found;
+}
+
+void cudnn_plans_compile(const struct cudnn_key *keys, int n)
+{
+    struct cudnn_plan **waiting = calloc((size_t)n, sizeof *waiting);
+    struct team *team = NULL;
+    if (!waiting)
+        return;
+    pthread_mutex_lock(&lock);
+    int found = pending(keys, n, waiting), threads = team_spare(found < COMPILERS ? found : COMPILERS);
+    if (threads > 1 && team_create(threads, &team) == STATUS_OK)
+        team_run(team, found, compile_task, waiting);
+    else
+        status_clear(); /* one after the other, when they are asked for */
+    team_destroy(team);
+    pthread_mutex_unlock(&lock);
+    free(waiting);
 }
 
 enum status cudnn_plan_candidates(const struct cudnn_key *key, const char *json, int *out_engines, char why[160])
@@ -274,7 +339,7 @@ static enum status execute(const struct cudnn_plan *plan, struct cudnn_graph *pa
                            const void *const *pointers, void *workspace, struct dev_queue *queue)
 {
     const struct cudnn_api *api = pack->api;
-    cudnnHandle_t handle = handles[plan->key.device];
+    cudnnHandle_t handle = handles[plan->key.device][0];
     cudnn_node node = cudnn_create(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     cudnn_set(pack, node, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, n, names);
     cudnn_set(pack, node, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, n, pointers);

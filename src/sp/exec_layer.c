@@ -104,8 +104,21 @@ static int64_t workspace_need(const struct exec *exec)
     return (int64_t)most;
 }
 
+static enum status kernels_prepare(const struct exec *exec)
+{
+    const struct attention_shape **shapes = NULL;
+    TRY(mem_alloc((size_t)exec->plan.chunks * sizeof *shapes, "shapes of chunks", (void **)&shapes));
+    for (int c = 0; c < exec->plan.chunks; c++)
+        shapes[c] = &exec->steps[c].shape;
+    attention_prepare(exec->attention, shapes, exec->plan.chunks, has_backward(exec));
+    free(shapes);
+    return STATUS_OK;
+}
+
 static enum status workspace_alloc(struct exec *exec)
 {
+    if (exec->ring == NULL)
+        TRY(kernels_prepare(exec));
     int64_t bytes = workspace_need(exec);
     if (exec->workspace != NULL && bytes <= exec->workspace_bytes)
         return STATUS_OK;

@@ -70,10 +70,26 @@ static enum status step_shape(struct ring *ring, struct step *step)
     struct verdict verdict = attention->supports(shape);
     if (!verdict_ok(&verdict))
         return FAIL(STATUS_UNSUPPORTED, "attention %s: %s", attention->name, verdict.why);
-    for (int backward = 0; backward <= (ring->shape.backward ? 1 : 0); backward++) {
-        int64_t bytes = (int64_t)attention->workspace_bytes(shape, backward != 0, dev_threads(ring->dev));
-        ring->workspace_bytes = bytes > ring->workspace_bytes ? bytes : ring->workspace_bytes;
-    }
+    return STATUS_OK;
+}
+
+/* The most of any step's calls. */
+static enum status workspace_find(struct ring *ring)
+{
+    const struct attention *attention = ring->shape.attention;
+    const struct attention_shape **shapes = NULL;
+    int ranks = ring->shape.row.ranks;
+    TRY(mem_alloc((size_t)ranks * sizeof *shapes, "shapes of a ring", (void **)&shapes));
+    for (int s = 0; s < ranks; s++)
+        shapes[s] = &ring->steps[s].shape;
+    attention_prepare(attention, shapes, ranks, ring->shape.backward);
+    ring->workspace_bytes = 0;
+    for (int s = 0; s < ranks; s++)
+        for (int backward = 0; backward <= (ring->shape.backward ? 1 : 0); backward++) {
+            int64_t bytes = (int64_t)attention->workspace_bytes(shapes[s], backward != 0, dev_threads(ring->dev));
+            ring->workspace_bytes = bytes > ring->workspace_bytes ? bytes : ring->workspace_bytes;
+        }
+    free(shapes);
     return STATUS_OK;
 }
 
@@ -152,10 +168,9 @@ enum status ring_documents(struct ring *ring, int docs, const int64_t *cu)
 {
     ring->shape.row.docs = docs;
     ring->shape.row.cu = cu;
-    ring->workspace_bytes = 0;
     for (int s = 0; s < ring->shape.row.ranks; s++)
         TRY(step_shape(ring, &ring->steps[s]));
-    return STATUS_OK;
+    return workspace_find(ring);
 }
 
 void ring_destroy(struct ring *ring)

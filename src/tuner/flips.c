@@ -196,7 +196,7 @@ static void say_next(const struct search *search, struct recommendation *out)
                    now->plan.sp);
     else if (cannot_be_timed(now))
         text_print(out->next_measurement, size, "nothing that can be timed here: %s", now->untimed.why);
-    else if (search->disturbed || now->untimed.rule == RULE_TAINTED)
+    else if (search->rough == RULE_TAINTED || now->untimed.rule == RULE_TAINTED)
         text_print(out->next_measurement, size, "the same on a quieter machine: %s slowed what was timed",
                    search_disturber(r->dev));
     else if (!now->timed && r->replay)

@@ -361,8 +361,10 @@ static void table(const struct recommendation *rec, const struct varied *varied,
     line(out, "by M measured I interpolated X extrapolated P published A assumed");
     for (int i = 0; i < rec->request.nassumptions; i++)
         if (strcmp(rec->request.assumptions[i].name, "samples") == 0)
-            line(out, "samples=%s: %s slowed what was timed; the estimates are rough",
-                 rec->request.assumptions[i].value, rec->request.assumptions[i].from);
+            line(out, "samples=%s: %s %s; the estimates are rough", rec->request.assumptions[i].value,
+                 rec->request.assumptions[i].from,
+                 strcmp(rec->request.assumptions[i].value, "few") == 0 ? "left little time to estimate"
+                                                                       : "slowed what was timed");
 }
 
 static void native(const struct recommendation *rec, struct text *out)

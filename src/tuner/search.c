@@ -212,8 +212,10 @@ static void hand_over(struct search *search, struct recommendation *out)
     out->checked = search->checked;
     out->check_total = search->check_total;
     out->check_remembered = search->check_remembered;
-    if (search->disturbed)
+    if (search->rough == RULE_TAINTED)
         request_assume(&out->request, "samples", "disturbed", search_disturber(search->request->dev));
+    else if (search->rough == RULE_BUDGET)
+        request_assume(&out->request, "samples", "few", "the budget");
 }
 
 /* What to replay instead. Rows of a busy machine were good for a rough estimate when they were taken, and are not kept. */

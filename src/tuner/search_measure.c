@@ -248,51 +248,59 @@ static enum status measure_groups(struct search *search, const struct parts *par
     return STATUS_OK;
 }
 
-/* Was it waived only because the machine was busy? */
-static bool disturbed(const struct search *search, const struct part *part)
-{
-    const struct sample *tried = pool_tried(&search->pool, part->key);
-    return tried != NULL && tried->outcome == SAMPLE_WAIVED &&
-           (tried->rule == RULE_TAINTED || tried->rule == RULE_BUDGET);
-}
-
 const char *search_disturber(enum dev_kind dev)
 {
     return dev == DEV_CPU ? "other work on these CPUs" : "other work on these GPUs, or heat,";
 }
 
-/* Marks all parts as done but those, and those whose turn has not come; false where none was disturbed. */
-static bool find_disturbed(const struct search *search, const struct parts *parts, bool *done)
+enum rule search_rough(const struct pool *pool, const struct parts *parts, bool *done)
 {
-    bool any = false;
+    enum rule worst = RULE_OK;
     for (int i = 0; i < parts->n; i++) {
-        bool was = disturbed(search, &parts->item[i]);
-        done[i] = !was && pool_tried(&search->pool, parts->item[i].key) != NULL;
-        any = any || was;
+        const struct sample *tried = pool_tried(pool, parts->item[i].key);
+        enum rule rule = tried == NULL ? RULE_BUDGET : tried->outcome == SAMPLE_WAIVED ? tried->rule : RULE_OK;
+        bool missing = parts->item[i].possible && (rule == RULE_TAINTED || rule == RULE_BUDGET);
+        done[i] = !missing;
+        if (missing && worst != RULE_TAINTED)
+            worst = rule;
     }
-    return any && !interrupt_pending();
+    return worst;
 }
 
-/* A busy machine gets a rough estimate rather than none: in a part of the time that is left, and what had none then in all of it. What is
- * measured so is not kept for later. */
-static enum status measure_disturbed(struct search *search, const struct parts *parts, bool *done,
-                                     struct bench_options *options)
+static void say_rough(const struct search *search, enum rule why)
+{
+    if (search->rough == why || search->rough == RULE_TAINTED)
+        return;
+    if (why == RULE_TAINTED)
+        log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
+                 search_disturber(search->request->dev));
+    else
+        log_warn("checks and preparations took the budget of estimates: they are of a few samples, and rough");
+}
+
+/* A busy machine, or one whose checks took the time, gets a rough estimate rather than none: in a part of the time that is left, and what
+ * had none then in all of it. What is measured so is not kept for later. */
+static enum status measure_rough(struct search *search, const struct parts *parts, bool *done,
+                                 const struct bench_options *general)
 {
     static const double shares[] = {0.3, 1};
     struct store *store = search->session->store;
     enum status status = STATUS_OK;
-    for (int i = 0; i < 2 && status == STATUS_OK && find_disturbed(search, parts, done); i++) {
-        if (!search->disturbed)
-            log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
-                     search_disturber(search->request->dev));
-        search->disturbed = true;
+    for (int i = 0; i < 2 && status == STATUS_OK; i++) {
+        struct bench_options options = *general;
+        enum rule why = search_rough(&search->pool, parts, done);
+        if (why == RULE_OK || interrupt_pending())
+            break;
+        say_rough(search, why);
+        search->rough = search->rough == RULE_TAINTED ? RULE_TAINTED : why;
         search_phase(search, shares[i], COARSE_FLOOR_US);
-        options->repeats = -1;
-        options->warmup = 1;
-        options->samples_min = 3;
-        options->samples_max = 10;
+        if (why == RULE_TAINTED)
+            options.repeats = -1;
+        options.warmup = 1;
+        options.samples_min = 3;
+        options.samples_max = 10;
         search->session->store = NULL;
-        status = measure_groups(search, parts, done, options);
+        status = measure_groups(search, parts, done, &options);
         search->session->store = store;
     }
     return status;
@@ -328,7 +336,7 @@ static enum status measure(struct search *search, const struct parts *parts, boo
         done[i] = pool_tried(&search->pool, parts->item[i].key) != NULL;
     enum status status = measure_groups(search, parts, done, &options);
     if (status == STATUS_OK && coarse)
-        status = measure_disturbed(search, parts, done, &options);
+        status = measure_rough(search, parts, done, &options);
     free(done);
     return status;
 }

@@ -24,10 +24,10 @@ struct search {
     int checked, check_total, check_remembered;
     struct sample replayed; /* the first one that a replay took, without its times */
     bool mixed;             /* another one differs from it */
-    bool disturbed; /* estimates were taken on a busy machine */
+    enum rule rough; /* RULE_OK, or why estimates are of a few samples: RULE_TAINTED, a busy machine, or RULE_BUDGET */
 };
 
-/* An estimate takes this long when the budget allows less, or when the machine is too busy for a good one. */
+/* An estimate takes this long when the budget allows less, or when what was to be timed got no good sample. */
 enum { COARSE_FLOOR_US = 3 * 1000 * 1000 };
 
 /* ---- search_measure.c: what is timed, in which order, within a phase ---- */
@@ -41,6 +41,9 @@ enum status search_check(struct search *search, const struct candidates *candida
 enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates);
 enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates,
                           const bool *which);
+
+/* Why parts that can be timed have no sample yet: RULE_TAINTED before RULE_BUDGET; RULE_OK where all have. All others are done. */
+enum rule search_rough(const struct pool *pool, const struct parts *parts, bool *done);
 
 /* What spoilt samples on such a device, as a subject: "other work on these CPUs". */
 const char *search_disturber(enum dev_kind dev);

@@ -315,6 +315,48 @@ static enum status failing(const struct attention_shape *shape, const struct att
     return FAIL(STATUS_USAGE, "failed on purpose");
 }
 
+/* A kernel that counts what it is told of beforehand. */
+static int prepared, unprepared;
+
+static void prepare(const struct attention_shape *const *shapes, int n, bool backward)
+{
+    (void)shapes;
+    assert_true(backward);
+    prepared += n;
+}
+
+static enum status count_prepared(const struct attention_shape *shape, const struct attention_args *args,
+                                  struct dev_queue *queue)
+{
+    unprepared += prepared == 0;
+    return attention_find("reference")->forward(shape, args, queue);
+}
+
+static void test_prepared_before_it_runs(void **state)
+{
+    (void)state;
+    struct attention kernel = *attention_find("reference");
+    struct check_variant variant = {.attention = &kernel, .isa = -1};
+    struct dev *dev = NULL;
+    int share[2];
+    kernel.prepare = prepare;
+    kernel.forward = count_prepared;
+    assert_int_equal(dev_open(DEV_CPU, 0, &dev), STATUS_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        prepared = unprepared = 0;
+        variant.tally = (struct tally){0};
+        assert_int_equal(check_attention(dev, &variant, 1, 1, rank, 2), STATUS_OK);
+        assert_false(variant.tally.wrong);
+        assert_int_equal(unprepared, 0);
+        assert_true(variant.tally.cases > 20 && variant.tally.cases <= prepared);
+        share[rank] = prepared;
+    }
+    prepared = 0;
+    assert_int_equal(check_attention(dev, &variant, 1, 1, 0, 1), STATUS_OK);
+    assert_int_equal(prepared, share[0] + share[1]);
+    dev_close(dev);
+}
+
 static void test_wrong_attentions(void **state)
 {
     (void)state;
@@ -344,11 +386,9 @@ static void test_wrong_attentions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_only),
-        cmocka_unit_test(test_wrong_exchanges),
-        cmocka_unit_test(test_refused_by_one),
-        cmocka_unit_test(test_wrong_transports),
+        cmocka_unit_test(test_everything),       cmocka_unit_test(test_only),
+        cmocka_unit_test(test_wrong_exchanges),  cmocka_unit_test(test_refused_by_one),
+        cmocka_unit_test(test_wrong_transports), cmocka_unit_test(test_prepared_before_it_runs),
         cmocka_unit_test(test_wrong_attentions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

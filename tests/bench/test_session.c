@@ -1,6 +1,7 @@
 /* bench/test_session.c -- looked up, measured, committed, told to the ranks; nothing measured under replay. */
 #include "base/check.h"
 #include "base/temp.h"
+#include "base/text.h"
 #include "bench/bench_test.h"
 #include "bench/check.h"
 
@@ -230,6 +231,14 @@ static void test_replay(void **state)
 
 /* ---- correctness before time ---- */
 
+static int rows_of(const struct check_report *report, const char *area)
+{
+    int n = 0;
+    for (int i = 0; i < report->nrows; i++)
+        n += strcmp(report->rows[i].area, area) == 0;
+    return n;
+}
+
 static int checking(const struct launch *launch, void *arg)
 {
     const struct job *job = arg;
@@ -243,18 +252,28 @@ static int checking(const struct launch *launch, void *arg)
         struct bench_case c = bench_test_case("layer", 2, 2);
         RANK_TRY(session_make(&env, &serving, job->path, &session));
         RANK_TRY(check_before(&session, 1, &c.plan, &report));
-        RANK_CHECK(serving.told == 1 && report.passed > 0 && report.failed == 0);
+        RANK_CHECK(serving.told == 1 && report.passed > 0 && report.failed == 0 && report.remembered == 0);
+        int all = report.passed, kernels = rows_of(&report, "kernel"), rest = all - kernels;
+        RANK_CHECK(kernels > 0 && rest > 0);
         check_report_free(&report);
         RANK_TRY(check_before(&session, 1, &c.plan, &report)); /* remembered */
-        RANK_CHECK(serving.told == 1 && report.nrows == 0);
-        c.plan.chunks = 2;
+        RANK_CHECK(serving.told == 1 && report.nrows == 0 && report.remembered == all);
+        c.plan.chunks = 2; /* another plan, whose kernels are known to be right */
         RANK_TRY(check_before(&session, 1, &c.plan, &report));
-        RANK_CHECK(serving.told == 2);
+        RANK_CHECK(serving.told == 2 && rows_of(&report, "kernel") == 0 && rows_of(&report, "plan") > 0);
+        RANK_CHECK(report.remembered == 0 && report.passed > 0); /* rows are counted where they ran */
+        all = report.passed;
+        check_report_free(&report);
+        RANK_TRY(check_before(&session, 1, &c.plan, &report));
+        RANK_CHECK(serving.told == 2 && report.remembered == all);
+        text_print(c.plan.attention, sizeof c.plan.attention, "reference");
+        RANK_TRY(check_before(&session, 1, &c.plan, &report));
+        RANK_CHECK(serving.told == 3 && rows_of(&report, "kernel") > 0);
         check_report_free(&report);
         session.checked = true;
         c.plan.chunks = 3;
         RANK_TRY(check_before(&session, 1, &c.plan, &report));
-        RANK_CHECK(serving.told == 2);
+        RANK_CHECK(serving.told == 3);
         store_close(session.store);
         free(session.versions);
         RANK_TRY(tell(&serving, "end", NULL, 0));

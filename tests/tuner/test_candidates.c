@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "sp/work.h"
+#include "tuner/search_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -426,19 +427,73 @@ static void test_reason_of_a_gap(void **state)
     parts_free(&parts);
 }
 
+/* What lacks a sample is timed again, and a busy machine is blamed only where one was seen. */
+static void test_why_rough(void **state)
+{
+    (void)state;
+    struct parts parts = {0};
+    struct pool none = {0};
+    bool done[64] = {0};
+    int row = 0;
+    fake_request(&bench, "qwen2.5-0.5b", 4096, 2, &request);
+    build();
+    while (!verdict_ok(&all.rows[row].verdict))
+        row++;
+    CHECK_OK(parts_list(&request, &all.rows[row].plan, PARTS_COARSE, &(struct parts_scale){0}, &parts));
+    assert_true(parts.n >= 3 && parts.n <= 64);
+    for (int i = 0; i < parts.n; i++)
+        assert_true(parts.item[i].possible);
+    assert_int_equal(search_rough(&none, &parts, done), RULE_BUDGET); /* their turn has not come */
+    for (int i = 0; i < parts.n; i++) {
+        assert_false(done[i]);
+        CHECK_OK(pool_refuse(&none, parts.item[i].key, RULE_MEMORY, "too large"));
+    }
+    assert_int_equal(search_rough(&none, &parts, done), RULE_OK); /* a refusal stays one */
+    pool_free(&none);
+    for (int i = 0; i < parts.n; i++)
+        CHECK_OK(pool_refuse(&none, parts.item[i].key, i == 1 ? RULE_BUDGET : RULE_MEMORY, "no"));
+    assert_int_equal(search_rough(&none, &parts, done), RULE_BUDGET);
+    for (int i = 0; i < parts.n; i++)
+        assert_true(done[i] == (i != 1));
+    pool_free(&none);
+    for (int i = 0; i < parts.n; i++)
+        CHECK_OK(pool_refuse(&none, parts.item[i].key, i == 1 ? RULE_TAINTED : RULE_BUDGET, "no"));
+    assert_int_equal(search_rough(&none, &parts, done), RULE_TAINTED);
+    assert_false(done[0] || done[1]);
+    parts.item[1].possible = false;
+    assert_int_equal(search_rough(&none, &parts, done), RULE_BUDGET);
+    pool_free(&none);
+    parts_free(&parts);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_refused_documents),    CASE(test_refused_class),         CASE(test_refused_batch),
-        CASE(test_refused_sp),           CASE(test_ring_remains),          CASE(test_no_ring_remains),
-        CASE(test_refused_target),       CASE(test_refused_briefly),       CASE(test_accumulate),
-        CASE(test_host_memory),          CASE(test_planned_device),        CASE(test_fastest_wins),
-        CASE(test_tie_smaller_sp),       CASE(test_tie_is_not_transitive), CASE(test_no_tie),
-        CASE(test_estimate_wins_no_tie), CASE(test_equal_sp_less_memory),  CASE(test_fit_classes),
-        CASE(test_tie_within_a_class),   CASE(test_tokens_objective),      CASE(test_nothing_priced),
+        CASE(test_refused_documents),
+        CASE(test_refused_class),
+        CASE(test_refused_batch),
+        CASE(test_refused_sp),
+        CASE(test_ring_remains),
+        CASE(test_no_ring_remains),
+        CASE(test_refused_target),
+        CASE(test_refused_briefly),
+        CASE(test_accumulate),
+        CASE(test_host_memory),
+        CASE(test_planned_device),
+        CASE(test_fastest_wins),
+        CASE(test_tie_smaller_sp),
+        CASE(test_tie_is_not_transitive),
+        CASE(test_no_tie),
+        CASE(test_estimate_wins_no_tie),
+        CASE(test_equal_sp_less_memory),
+        CASE(test_fit_classes),
+        CASE(test_tie_within_a_class),
+        CASE(test_tokens_objective),
+        CASE(test_nothing_priced),
         CASE(test_reason_of_a_gap),
+        CASE(test_why_rough),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -74,10 +74,10 @@ static enum status ask(const struct job *job, const struct topo *topo, struct re
     return request_complete(request);
 }
 
-static bool was_disturbed(const struct recommendation *r)
+static bool was_rough(const struct recommendation *r)
 {
     for (int i = 0; i < r->request.nassumptions; i++)
-        if (strcmp(r->request.assumptions[i].value, "disturbed") == 0)
+        if (strcmp(r->request.assumptions[i].name, "samples") == 0)
             return true;
     return false;
 }
@@ -124,7 +124,7 @@ static int search(struct bench_env *env, struct side *side, const struct job *jo
         RANK_CHECK(isfinite(live.candidates[0].time.step_us) && live.candidates[0].time.step_us > 0);
         RANK_CHECK(live.candidates[0].plan.method == job->method);
         RANK_CHECK((live.native_best >= 0) == (job->method == PLAN_METHOD_ULYSSES));
-        if (!was_disturbed(&live)) /* what was is measured anew */
+        if (!was_rough(&live)) /* what was is measured anew */
             RANK_CHECK(remembered(&request, &session, &live) == 0);
     }
     recommend_free(&live);

@@ -121,6 +121,11 @@ static void test_disturbed(void **state)
     screen = screen_of();
     SAYS(screen, "samples=disturbed: other work on these GPUs, or heat, slowed what was timed");
     free(screen);
+    answer.request.nassumptions = before;
+    request_assume(&answer.request, "samples", "few", "the budget");
+    screen = screen_of();
+    SAYS(screen, "samples=few: the budget left little time to estimate; the estimates are rough");
+    free(screen);
 }
 
 static void test_not(void **state)
