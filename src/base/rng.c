@@ -3,24 +3,9 @@
 
 #include <math.h>
 
-/* A bijection of 64 bits in which every input bit flips half of the output bits (SplitMix64's finaliser). */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 static uint64_t rotate(uint64_t x, int by)
 {
     return x << by | x >> (64 - by);
-}
-
-uint64_t rng_hash(uint64_t key, uint64_t counter)
-{
-    const uint64_t golden =
-        0x9e3779b97f4a7c15u; /* 2^64 / golden ratio: neighbours land far apart, and 0 is no fixed point */
-    return mix(mix(key + golden) ^ (counter + 1) * golden);
 }
 
 void rng_seed(struct rng *rng, uint64_t seed, uint64_t stream)
