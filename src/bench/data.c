@@ -6,7 +6,10 @@
 
 #include <string.h>
 
-enum { LANES_MAX = 4096 }; /* a row is made in pieces of this size */
+enum {
+    LANES_MAX = 4096, /* a row is made in pieces of this size */
+    BLOCK = 32        /* lanes made at once: loops of known length become vectors */
+};
 
 const char *data_tensor_name(enum data_tensor tensor)
 {
@@ -14,40 +17,81 @@ const char *data_tensor_name(enum data_tensor tensor)
     return names[tensor];
 }
 
-static uint64_t row_key(uint64_t seed, enum data_tensor tensor, int64_t batch, int64_t position, int head, int copy)
+static uint64_t token_key(uint64_t seed, enum data_tensor tensor, int64_t batch, int64_t position)
 {
     uint64_t key = rng_hash(seed, (uint64_t)tensor);
     key = rng_hash(key, (uint64_t)batch);
-    key = rng_hash(key, (uint64_t)position);
-    return rng_hash(key, (uint64_t)head << 20 | (uint64_t)copy);
+    return rng_hash(key, (uint64_t)position);
+}
+
+static uint64_t row_key(uint64_t token, int head, int copy)
+{
+    return rng_hash(token, (uint64_t)head << 20 | (uint64_t)copy);
 }
 
 /* Four lanes from each hash: 16 bits each, between the grid's points so that none is 0. */
+static inline void block_make(uint64_t key, int64_t first, float out[BLOCK])
+{
+    uint16_t grid[BLOCK];
+    for (int i = 0; i < BLOCK; i += 4) {
+        uint64_t bits = rng_hash(key, (uint64_t)(first + i));
+        for (int l = 0; l < 4; l++)
+            grid[i + l] = (uint16_t)(bits >> 16 * l);
+    }
+    for (int i = 0; i < BLOCK; i++)
+        out[i] = ((float)grid[i] - 32767.5f) * (1.7320508f / 32768.0f);
+}
+
 static void lanes_make(uint64_t key, int64_t first, int n, float *out)
 {
-    for (int i = 0; i < n; i += 4) {
-        uint64_t bits = rng_hash(key, (uint64_t)(first + i));
-        for (int l = 0; l < 4 && i + l < n; l++, bits >>= 16)
-            out[i + l] = ((float)(bits & 0xffff) - 32767.5f) * (1.7320508f / 32768.0f);
+    int i = 0;
+    for (; i <= n - BLOCK; i += BLOCK)
+        block_make(key, first + i, out + i);
+    if (i < n) {
+        float last[BLOCK];
+        block_make(key, first + i, last);
+        memcpy(out + i, last, (size_t)(n - i) * sizeof *out);
     }
 }
 
 static void lanes_round(enum dtype dtype, float *lanes, int n)
 {
+    uint16_t narrow[LANES_MAX];
     if (dtype == DTYPE_FP32)
         return;
-    for (int i = 0; i < n; i++) {
-        uint16_t narrow;
-        dtype_set(dtype, &narrow, 0, lanes[i]);
-        lanes[i] = dtype_get(dtype, &narrow, 0);
-    }
+    dtype_store(dtype, lanes, narrow, n);
+    dtype_load(dtype, narrow, lanes, n);
+}
+
+static int piece_lanes(int dim, int first)
+{
+    return dim - first < LANES_MAX ? dim - first : LANES_MAX;
 }
 
 void data_row(uint64_t seed, enum data_tensor tensor, int64_t batch, int64_t position, int head, int copy, enum dtype dtype,
               int dim, float *out)
 {
-    lanes_make(row_key(seed, tensor, batch, position, head, copy), 0, dim, out);
-    lanes_round(dtype, out, dim);
+    uint64_t key = row_key(token_key(seed, tensor, batch, position), head, copy);
+    for (int d = 0; d < dim; d += LANES_MAX) {
+        lanes_make(key, d, piece_lanes(dim, d), out + d);
+        lanes_round(dtype, out + d, piece_lanes(dim, d));
+    }
+}
+
+/* Lanes first..first+n of a row as they are stored: of one copy, or the sum of several in fp32. */
+static void row_store(enum dtype dtype, uint64_t token, int head, int copy, int copies, int first, int n, void *out)
+{
+    float sum[LANES_MAX], part[LANES_MAX];
+    lanes_make(row_key(token, head, copy), first, n, sum);
+    for (int c = 1; c < copies; c++) {
+        if (c == 1)
+            lanes_round(dtype, sum, n);
+        lanes_make(row_key(token, head, copy + c), first, n, part);
+        lanes_round(dtype, part, n);
+        for (int i = 0; i < n; i++)
+            sum[i] += part[i];
+    }
+    dtype_store(dtype, sum, out, n);
 }
 
 static char *side_row(const struct data_side *side, int64_t b, int64_t t, int h)
@@ -58,63 +102,59 @@ static char *side_row(const struct data_side *side, int64_t b, int64_t t, int h)
 
 void data_fill(uint64_t seed, enum data_tensor tensor, const struct data_side *side)
 {
-    float lanes[LANES_MAX];
     for (int64_t b = 0; b < side->batch; b++)
-        for (int64_t t = 0; t < side->seq; t++)
+        for (int64_t t = 0; t < side->seq; t++) {
+            uint64_t token = token_key(seed, tensor, side->batch_first + b, side->position_first + t);
             for (int h = 0; h < side->heads; h++) {
-                uint64_t key = row_key(seed, tensor, side->batch_first + b, side->position_first + t, side->head_first + h,
-                                       side->copy);
                 char *row = side_row(side, b, t, h);
-                for (int d = 0; d < side->dim; d += LANES_MAX) {
-                    int n = side->dim - d < LANES_MAX ? side->dim - d : LANES_MAX;
-                    lanes_make(key, d, n, lanes);
-                    dtype_store(side->dtype, lanes, row + (int64_t)d * dtype_bytes(side->dtype), n);
-                }
+                for (int d = 0; d < side->dim; d += LANES_MAX)
+                    row_store(side->dtype, token, side->head_first + h, side->copy, 1, d, piece_lanes(side->dim, d),
+                              row + (int64_t)d * dtype_bytes(side->dtype));
             }
+        }
 }
 
-/* What lanes first..first+n of a row must hold. */
-static void row_expect(uint64_t seed, enum data_tensor tensor, const struct data_side *side, int copies, int64_t b, int64_t t,
-                       int h, int first, int n, float *out)
+/* Lanes in which any bit differs. Stored bits are the element's, so equal bytes need no look; `at`: where lane 0 belongs. */
+static void wrong_count(enum dtype dtype, const void *stored, const void *expected, int n, const struct data_errors *at,
+                        struct data_errors *out)
 {
-    float part[LANES_MAX];
-    for (int c = 0; c < copies; c++) {
-        int copy = copies > 1 ? c : side->copy;
-        lanes_make(row_key(seed, tensor, side->batch_first + b, side->position_first + t, side->head_first + h, copy), first, n,
-                   part);
-        lanes_round(side->dtype, part, n);
-        for (int i = 0; i < n; i++)
-            out[i] = c == 0 ? part[i] : out[i] + part[i];
+    float got[LANES_MAX], want[LANES_MAX];
+    dtype_load(dtype, stored, got, n);
+    dtype_load(dtype, expected, want, n);
+    for (int i = 0; i < n; i++) {
+        if (memcmp(&want[i], &got[i], sizeof *want) == 0)
+            continue;
+        if (out->wrong++ == 0) {
+            out->batch = at->batch;
+            out->position = at->position;
+            out->head = at->head;
+            out->lane = at->lane + i;
+            out->got = got[i];
+            out->want = want[i];
+        }
     }
-    lanes_round(side->dtype, out, n);
 }
 
 void data_compare(uint64_t seed, enum data_tensor tensor, const struct data_side *side, int copies, struct data_errors *out)
 {
-    float want[LANES_MAX], got[LANES_MAX];
+    float expected[LANES_MAX]; /* as stored */
+    int first_copy = copies > 1 ? 0 : side->copy, bytes = dtype_bytes(side->dtype);
     *out = (struct data_errors){.elements = side->batch * side->seq * side->heads * side->dim};
     for (int64_t b = 0; b < side->batch; b++)
-        for (int64_t t = 0; t < side->seq; t++)
+        for (int64_t t = 0; t < side->seq; t++) {
+            struct data_errors at = {.batch = side->batch_first + b, .position = side->position_first + t};
+            uint64_t token = token_key(seed, tensor, at.batch, at.position);
             for (int h = 0; h < side->heads; h++)
                 for (int d = 0; d < side->dim; d += LANES_MAX) {
-                    int n = side->dim - d < LANES_MAX ? side->dim - d : LANES_MAX;
-                    row_expect(seed, tensor, side, copies, b, t, h, d, n, want);
-                    dtype_load(side->dtype, side_row(side, b, t, h) + (int64_t)d * dtype_bytes(side->dtype), got, n);
-                    if (memcmp(want, got, (size_t)n * sizeof *want) == 0)
-                        continue;
-                    for (int i = 0; i < n; i++) {
-                        if (memcmp(&want[i], &got[i], sizeof *want) == 0)
-                            continue;
-                        if (out->wrong++ == 0) {
-                            out->batch = side->batch_first + b;
-                            out->position = side->position_first + t;
-                            out->head = side->head_first + h;
-                            out->lane = d + i;
-                            out->got = got[i];
-                            out->want = want[i];
-                        }
-                    }
+                    int n = piece_lanes(side->dim, d);
+                    const char *stored = side_row(side, b, t, h) + (int64_t)d * bytes;
+                    at.head = side->head_first + h;
+                    at.lane = d;
+                    row_store(side->dtype, token, at.head, first_copy, copies, d, n, expected);
+                    if (memcmp(stored, expected, (size_t)n * (size_t)bytes) != 0)
+                        wrong_count(side->dtype, stored, expected, n, &at, out);
                 }
+        }
 }
 
 bool data_verdict(const struct data_errors *errors, enum data_tensor tensor, const char *where, char why[256])
