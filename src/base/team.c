@@ -126,6 +126,14 @@ enum status team_create(int threads, struct team **out)
     return STATUS_OK;
 }
 
+struct team *team_or_alone(int threads)
+{
+    struct team *team = NULL;
+    if (threads > 1 && team_create(threads, &team) != STATUS_OK)
+        status_clear();
+    return team;
+}
+
 void team_destroy(struct team *team)
 {
     if (team == NULL)
@@ -150,6 +158,11 @@ static void misused(const char *how)
 
 void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg)
 {
+    if (team == NULL) {
+        for (int64_t task = 0; task < tasks; task++)
+            fn(arg, task, 0);
+        return;
+    }
     if (team->owner != getpid())
         misused("in a forked process");
     if (atomic_flag_test_and_set_explicit(&team->busy, memory_order_acquire))

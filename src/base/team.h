@@ -30,6 +30,9 @@ void team_destroy(struct team *team); /* accepts NULL; not during a call */
 int team_threads(const struct team *team);
 /* For host work beside a device: half of the CPUs of the caller's binding, as drivers want some; 1 to `most`. */
 int team_spare(int most);
-void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg);
+/* NULL, the caller alone: for one thread, and where the system gives no more; slower then. */
+struct team *team_or_alone(int threads);
+void team_run(struct team *team, int64_t tasks, team_fn *fn,
+              void *arg); /* team NULL: the caller, one after the other */
 
 #endif

@@ -102,24 +102,14 @@ static enum status staging_open(struct dev *dev, int64_t bytes, struct staging *
         mem_alloc((size_t)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES), "staging", (void **)&staging.memory);
     if (status == STATUS_OK)
         status = dev_queue_create(dev, &staging.queue);
-    if (status == STATUS_OK && bytes > 2 * SLICE_BYTES && team_spare(THREADS_MAX) > 1 &&
-        team_create(team_spare(THREADS_MAX), &staging.team) != STATUS_OK)
-        status_clear(); /* slower then */
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         staging_close(&staging);
-    else
-        *out = staging;
-    return status;
-}
-
-static void run(const struct staging *staging, int64_t tasks, team_fn *fn, void *arg)
-{
-    if (staging->team != NULL) {
-        team_run(staging->team, tasks, fn, arg);
-        return;
+        return status;
     }
-    for (int64_t task = 0; task < tasks; task++)
-        fn(arg, task, 0);
+    if (bytes > 2 * SLICE_BYTES)
+        staging.team = team_or_alone(team_spare(THREADS_MAX));
+    *out = staging;
+    return STATUS_OK;
 }
 
 /* Tokens [first, first + n) of batch item b. */
@@ -215,7 +205,7 @@ static enum status pieces_run(struct staging *staging, uint64_t seed, enum data_
                 status = copy(staging->queue, staging->memory, device, (size_t)(n * token));
             if (status != STATUS_OK)
                 break;
-            run(staging, tasks_of(&piece), errors != NULL ? compare_task : fill_task, &piece);
+            team_run(staging->team, tasks_of(&piece), errors != NULL ? compare_task : fill_task, &piece);
             for (int64_t task = 0; errors != NULL && task < tasks_of(&piece); task++)
                 errors_add(errors, &parts[task]);
             if (errors == NULL)
@@ -334,7 +324,7 @@ static enum status bytes_run(struct dev *dev, struct bytes *b, int64_t bytes, ch
         if (!b->fill)
             status = copy(staging.queue, staging.memory, device + b->first, (size_t)b->n);
         if (status == STATUS_OK)
-            run(&staging, tasks, bytes_task, b);
+            team_run(staging.team, tasks, bytes_task, b);
         for (int64_t task = 0; task < tasks && !b->fill && status == STATUS_OK; task++) {
             *first_wrong = *wrong == 0 && b->wrong[task] > 0 ? b->first_wrong[task] : *first_wrong;
             *wrong += b->wrong[task];

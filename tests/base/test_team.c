@@ -198,6 +198,22 @@ static void a_device_shares_tasks_on_its_queue(void **state)
     dev_close(dev);
 }
 
+static void without_a_team_the_caller_runs_all(void **state)
+{
+    (void)state;
+    struct tally tally = {0};
+    assert_null(team_or_alone(1));
+    assert_null(team_or_alone(TEAM_THREADS_MAX + 1));
+    assert_int_equal(status_last()->code, STATUS_OK);
+    team_run(NULL, TASKS, count, &tally);
+    for (int i = 0; i < TASKS; i++)
+        assert_int_equal(tally.ran[i], 1);
+    assert_int_equal(tally.thread_tasks[0], TASKS);
+    struct team *team = team_or_alone(2);
+    assert_int_equal(team_threads(team), 2);
+    team_destroy(team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +224,7 @@ int main(void)
         cmocka_unit_test(a_forked_child_may_let_go),
         cmocka_unit_test(a_call_within_a_call_or_after_a_fork_ends_the_program),
         cmocka_unit_test(a_device_shares_tasks_on_its_queue),
+        cmocka_unit_test(without_a_team_the_caller_runs_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
