@@ -20,6 +20,11 @@ static bool on_host(const struct dev *dev)
     return dev_kind_of(dev) == DEV_CPU;
 }
 
+int mirror_threads(const struct dev *dev)
+{
+    return on_host(dev) ? 1 : team_spare(THREADS_MAX);
+}
+
 static enum status copy(struct dev_queue *queue, void *dst, const void *src, size_t bytes)
 {
     return dev_copy_now(queue, dst, src, bytes, clock_deadline(COPY_US));
@@ -107,7 +112,7 @@ static enum status staging_open(struct dev *dev, int64_t bytes, struct staging *
         return status;
     }
     if (bytes > 2 * SLICE_BYTES)
-        staging.team = team_or_alone(team_spare(THREADS_MAX));
+        staging.team = team_or_alone(mirror_threads(dev));
     *out = staging;
     return STATUS_OK;
 }

@@ -31,6 +31,8 @@ enum status mirror_open(struct dev *dev, void *device, size_t bytes,
 /* The reverse: a device buffer for what the host has, stored to it. */
 enum status mirror_of_host(struct dev *dev, void *host, size_t bytes, struct mirror *out);
 void mirror_close(struct mirror *mirror); /* accepts a zeroed one */
+/* For host work on what is mirrored: 1 on the CPU, whose ranks are bound and measured. */
+int mirror_threads(const struct dev *dev);
 enum status mirror_load(struct mirror *mirror);
 enum status mirror_store(struct mirror *mirror);
 

@@ -36,6 +36,19 @@ double oracle_roundoff(enum dtype dtype)
     return dtype == DTYPE_FP32 ? 0x1p-24 : dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
+void oracle_scale_join(struct oracle_scale *all, const struct oracle_scale *part)
+{
+    all->k_max = fmax(all->k_max, part->k_max);
+    all->v_max = fmax(all->v_max, part->v_max);
+    all->q_max = fmax(all->q_max, part->q_max);
+    all->do_max = fmax(all->do_max, part->do_max);
+    all->s_max = fmax(all->s_max, part->s_max);
+    all->dp_max = fmax(all->dp_max, part->dp_max);
+    all->v_norm = fmax(all->v_norm, part->v_norm);
+    all->do_norm = fmax(all->do_norm, part->do_norm);
+    all->weight = fmax(all->weight, part->weight);
+}
+
 static double dot_exact(const float *a, const float *b, int n)
 {
     double sum = 0;

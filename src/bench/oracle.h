@@ -37,6 +37,8 @@ struct oracle_scale {
     double weight;                                     /* largest sum of a key's weights over its queries */
 };
 
+void oracle_scale_join(struct oracle_scale *all, const struct oracle_scale *part);
+
 /* n queries of one segment that use kv head `kv`. */
 enum status oracle_run(const struct attention_shape *shape, const struct oracle_source *source, int64_t segment, int kv,
                        struct oracle_query *queries, int64_t n, struct oracle_keys *keys, struct oracle_scale *scale);

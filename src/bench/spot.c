@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/team.h"
 #include "base/text.h"
 #include "bench/data.h"
 
@@ -15,7 +16,23 @@ enum { ROWS = 10, KEY_PAIRS_MAX = 1 << 16, IDENTITY_US = 120 * 1000 * 1000 };
 struct row {
     int64_t token, segment;
     struct oracle_query query;
-    bool done;
+    bool taken; /* by a pass */
+};
+
+/* Rows of one segment and kv head that share a pass over its keys. */
+struct pass {
+    int row[ROWS], n, kv;
+    int64_t segment;
+    struct oracle_query queries[ROWS];
+    struct oracle_scale scale;
+    enum status status;
+    struct status_message message;
+};
+
+struct passes {
+    const struct spot *spot;
+    struct pass *pass; /* [n] */
+    int n;
 };
 
 /* The enum of bench/oracle.h and that of bench/data.h name the same inputs. */
@@ -100,30 +117,60 @@ static void compare_row(const struct spot *spot, const struct row *row, struct o
     }
 }
 
-/* Rows of one segment and kv head share the pass over its keys. */
-static enum status check_rows(const struct spot *spot, struct row *rows, struct oracle_error errors[ORACLE_OUTPUTS],
-                              struct oracle_scale *scale)
+static void passes_plan(struct passes *passes, struct row rows[ROWS])
 {
-    struct oracle_source source = spot_source(spot);
+    const struct attention_shape *shape = passes->spot->shape;
     for (int i = 0; i < ROWS; i++) {
-        struct oracle_query queries[ROWS];
-        int from[ROWS], n = 0, kv = attention_kv_head(spot->shape, rows[i].query.head);
+        struct pass *pass = &passes->pass[passes->n];
+        pass->segment = rows[i].segment;
+        pass->kv = attention_kv_head(shape, rows[i].query.head);
         for (int j = i; j < ROWS; j++) {
-            if (rows[j].done || rows[j].segment != rows[i].segment || attention_kv_head(spot->shape, rows[j].query.head) != kv)
+            if (rows[j].taken || rows[j].segment != pass->segment ||
+                attention_kv_head(shape, rows[j].query.head) != pass->kv)
                 continue;
-            rows[j].done = true;
-            from[n] = j;
-            queries[n++] = rows[j].query;
+            rows[j].taken = true;
+            pass->row[pass->n] = j;
+            pass->queries[pass->n++] = rows[j].query;
         }
-        if (n == 0)
-            continue;
-        TRY(oracle_run(spot->shape, &source, rows[i].segment, kv, queries, n, NULL, scale));
-        for (int a = 0; a < n; a++) {
-            rows[from[a]].query = queries[a];
-            compare_row(spot, &rows[from[a]], errors);
-        }
+        passes->n += pass->n > 0;
     }
-    return STATUS_OK;
+}
+
+static void pass_run(void *arg, int64_t task, int thread)
+{
+    const struct passes *passes = arg;
+    struct pass *pass = &passes->pass[task];
+    struct oracle_source source = spot_source(passes->spot);
+    (void)thread;
+    pass->status =
+        oracle_run(passes->spot->shape, &source, pass->segment, pass->kv, pass->queries, pass->n, NULL, &pass->scale);
+    if (pass->status != STATUS_OK)
+        pass->message = *status_last(); /* of this thread */
+}
+
+static enum status check_rows(const struct spot *spot, struct row rows[ROWS],
+                              struct oracle_error errors[ORACLE_OUTPUTS], struct oracle_scale *scale)
+{
+    struct passes passes = {.spot = spot};
+    TRY(mem_alloc(ROWS * sizeof *passes.pass, "passes of a check", (void **)&passes.pass));
+    passes_plan(&passes, rows);
+    struct team *team = team_or_alone(spot->threads < passes.n ? spot->threads : passes.n);
+    team_run(team, passes.n, pass_run, &passes);
+    team_destroy(team);
+    enum status status = STATUS_OK;
+    for (int p = 0; p < passes.n && status == STATUS_OK; p++) {
+        const struct pass *pass = &passes.pass[p];
+        status = pass->status;
+        if (status != STATUS_OK)
+            status_restore(&pass->message);
+        oracle_scale_join(scale, &pass->scale);
+        for (int a = 0; a < pass->n; a++)
+            rows[pass->row[a]].query = pass->queries[a];
+    }
+    for (int i = 0; i < ROWS && status == STATUS_OK; i++)
+        compare_row(spot, &rows[i], errors);
+    free(passes.pass);
+    return status;
 }
 
 /* Every query of a segment for one kv head, for the gradients of its keys. */
@@ -188,38 +235,80 @@ enum status spot_rows(const struct spot *spot, uint64_t draw, bool *ok, char why
     return status;
 }
 
-/* <a, b> and the sum of the squares of its terms: how much the sum of rounded terms may wander. */
-static void inner(enum dtype dtype, const void *a, const void *b, int64_t n, double *sum, double *squares)
-{
-    enum { PIECE = 1024 };
-    float x[PIECE], y[PIECE];
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t m = n - i < PIECE ? n - i : PIECE;
-        dtype_load(dtype, (const char *)a + i * dtype_bytes(dtype), x, m);
-        dtype_load(dtype, (const char *)b + i * dtype_bytes(dtype), y, m);
-        for (int64_t t = 0; t < m; t++) {
-            double term = (double)x[t] * (double)y[t];
-            *sum += term;
-            *squares += term * term;
-        }
-    }
-}
-
 enum { SUM_DV_V, SUM_DO_O, SUM_DQ_Q, SUM_DK_K, SUMS = 4 };
 struct sums {
     double sum[SUMS], squares[SUMS];
 };
+
+/* Sums are those of slices, in order, each of a few interleaved ones: the same on any number of threads. */
+enum { SLICES = 64, PIECE = 1024, LANES = 8 };
+
+struct product {
+    const void *a, *b;
+    int64_t n;
+    double sum[SLICES], squares[SLICES];
+};
+
+struct products {
+    enum dtype dtype;
+    struct product of[SUMS];
+};
+
+/* <a, b> and the sum of the squares of its terms: how much the sum of rounded terms may wander. */
+static void inner(enum dtype dtype, const char *a, const char *b, int64_t n, double *out_sum, double *out_squares)
+{
+    float x[PIECE], y[PIECE];
+    double sum[LANES] = {0}, squares[LANES] = {0};
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = n - i < PIECE ? n - i : PIECE;
+        dtype_load(dtype, a + i * dtype_bytes(dtype), x, m);
+        dtype_load(dtype, b + i * dtype_bytes(dtype), y, m);
+        for (; m % LANES != 0; m++)
+            x[m] = y[m] = 0;
+        for (int64_t t = 0; t < m; t += LANES)
+            for (int l = 0; l < LANES; l++) {
+                double term = (double)x[t + l] * (double)y[t + l];
+                sum[l] += term;
+                squares[l] += term * term;
+            }
+    }
+    for (int l = 0; l < LANES; l++) {
+        *out_sum += sum[l];
+        *out_squares += squares[l];
+    }
+}
+
+static void slice_run(void *arg, int64_t task, int thread)
+{
+    struct products *products = arg;
+    struct product *p = &products->of[task / SLICES];
+    int64_t slice = task % SLICES, each = (p->n / SLICES / PIECE + 1) * PIECE, first = slice * each;
+    int64_t n = p->n - first < each ? p->n - first : each, bytes = dtype_bytes(products->dtype);
+    (void)thread;
+    if (n > 0)
+        inner(products->dtype, (const char *)p->a + first * bytes, (const char *)p->b + first * bytes, n,
+              &p->sum[slice], &p->squares[slice]);
+}
 
 static void sums_here(const struct spot *spot, struct sums *out)
 {
     const struct attention_shape *shape = spot->shape;
     int64_t tokens = rows_of_batch(spot) * spot->shard.local;
     int64_t q = tokens * shape->heads, k = tokens * shape->kv_heads;
+    struct products products = {.dtype = shape->dtype,
+                                .of = {[SUM_DV_V] = {.a = spot->dv, .b = spot->v, .n = k * shape->head_dim_v},
+                                       [SUM_DO_O] = {.a = spot->d_o, .b = spot->o, .n = q * shape->head_dim_v},
+                                       [SUM_DQ_Q] = {.a = spot->dq, .b = spot->q, .n = q * shape->head_dim},
+                                       [SUM_DK_K] = {.a = spot->dk, .b = spot->k, .n = k * shape->head_dim}}};
+    struct team *team = team_or_alone(spot->threads);
+    team_run(team, (int64_t)SUMS * SLICES, slice_run, &products);
+    team_destroy(team);
     *out = (struct sums){0};
-    inner(shape->dtype, spot->dv, spot->v, k * shape->head_dim_v, &out->sum[SUM_DV_V], &out->squares[SUM_DV_V]);
-    inner(shape->dtype, spot->d_o, spot->o, q * shape->head_dim_v, &out->sum[SUM_DO_O], &out->squares[SUM_DO_O]);
-    inner(shape->dtype, spot->dq, spot->q, q * shape->head_dim, &out->sum[SUM_DQ_Q], &out->squares[SUM_DQ_Q]);
-    inner(shape->dtype, spot->dk, spot->k, k * shape->head_dim, &out->sum[SUM_DK_K], &out->squares[SUM_DK_K]);
+    for (int i = 0; i < SUMS; i++)
+        for (int slice = 0; slice < SLICES; slice++) {
+            out->sum[i] += products.of[i].sum[slice];
+            out->squares[i] += products.of[i].squares[slice];
+        }
 }
 
 /* Terms carry independent relative errors of a rounding or two, so the sums differ by a few of them times the root of the sum of their

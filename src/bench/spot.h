@@ -19,6 +19,7 @@ struct spot {
     int64_t padded;        /* tokens of one row of the batch */
     int64_t batch_first;   /* of the data: batch items before this group's */
     int head_first, kv_first; /* of the data: head 0 of the shape */
+    int threads;              /* that share the work, 0 is 1; nothing depends on how many */
     int copies;            /* ranks that share each kv head; 0 is 1 */
     struct shard shard;    /* tokens of each row that the tensors hold; heads contiguous */
     bool backward;

@@ -302,6 +302,7 @@ static enum status attention_verify(void *state, bool *ok, char why[256])
     enum status status = seen_open(s, &s->copies[s->rotation.last], seen);
     struct spot spot = {.shape = &s->shape,
                         .seed = s->seed,
+                        .threads = mirror_threads(s->env->dev),
                         .padded = s->padded,
                         .batch_first = s->group * (s->tokens / s->padded),
                         .head_first = s->head_first,

@@ -308,6 +308,7 @@ static enum status layer_verify(void *state, bool *ok, char why[256])
     struct spot spot = {.shape = &s->shape,
                         .copies = s->copies,
                         .seed = s->seed,
+                        .threads = mirror_threads(s->env->dev),
                         .padded = t->seq,
                         .batch_first = s->group.index * s->problem.batch,
                         .shard = t->shard,

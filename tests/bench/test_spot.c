@@ -5,6 +5,10 @@
 #include "bench/subject.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct layer {
@@ -60,18 +64,43 @@ static void layer_free(struct layer *l)
         free(all[i]);
 }
 
+/* With one thread and with several: the same answer, in the same words. */
+static bool rows_drawn_pass(const struct layer *l, uint64_t draw, char why[256])
+{
+    bool ok = false, alone = false;
+    char alone_why[256] = "";
+    struct spot spot = l->spot;
+    CHECK_OK(spot_rows(&spot, draw, &alone, alone_why));
+    spot.threads = 4;
+    memset(why, 0, 256);
+    CHECK_OK(spot_rows(&spot, draw, &ok, why));
+    assert_int_equal(ok, alone);
+    assert_string_equal(why, alone_why);
+    return ok;
+}
+
 static bool rows_pass(const struct layer *l, char why[256])
 {
-    bool ok = false;
-    CHECK_OK(spot_rows(&l->spot, 0, &ok, why));
+    return rows_drawn_pass(l, 0, why);
+}
+
+static bool spot_sums_pass(const struct spot *alone_spot, char why[256])
+{
+    bool ok = false, alone = false;
+    char alone_why[256] = "";
+    struct spot spot = *alone_spot;
+    CHECK_OK(spot_identities(NULL, &spot, NULL, &alone, alone_why));
+    spot.threads = 4;
+    memset(why, 0, 256);
+    CHECK_OK(spot_identities(NULL, &spot, NULL, &ok, why));
+    assert_int_equal(ok, alone);
+    assert_string_equal(why, alone_why);
     return ok;
 }
 
 static bool sums_pass(const struct layer *l, char why[256])
 {
-    bool ok = false;
-    CHECK_OK(spot_identities(NULL, &l->spot, NULL, &ok, why));
-    return ok;
+    return spot_sums_pass(&l->spot, why);
 }
 
 static struct problem problem_make(int64_t batch, int64_t seq, int heads, int kv, int dim, enum dtype dtype)
@@ -101,9 +130,7 @@ static void test_right_is_accepted(void **state)
             }
             layer_make(&p, &l);
             for (uint64_t draw = 0; draw < 3; draw++) {
-                bool ok = false;
-                CHECK_OK(spot_rows(&l.spot, draw, &ok, why));
-                if (!ok)
+                if (!rows_drawn_pass(&l, draw, why))
                     fail_msg("%s, kind %d: %s", dtype_name(p.dtype), kind, why);
             }
             if (!sums_pass(&l, why))
@@ -176,12 +203,133 @@ static void test_identities_find(void **state)
     }
 }
 
+enum { ELEMENTS_MAX = 70001 };
+
+/* Four tensors of n elements, one to a token; what identities hold is no matter here. */
+static struct spot line_make(struct attention_shape *shape, enum dtype dtype, int64_t n, float memory[4][ELEMENTS_MAX])
+{
+    *shape = (struct attention_shape){.dtype = dtype,
+                                      .batch = 1,
+                                      .seq_q = n,
+                                      .seq_k = n,
+                                      .heads = 1,
+                                      .kv_heads = 1,
+                                      .group = 1,
+                                      .head_dim = 1,
+                                      .head_dim_v = 1};
+    struct spot spot = {.shape = shape,
+                        .padded = n,
+                        .backward = true,
+                        .v = memory[0],
+                        .dv = memory[1],
+                        .o = memory[2],
+                        .d_o = memory[3],
+                        .q = memory[2],
+                        .dq = memory[3],
+                        .k = memory[0],
+                        .dk = memory[1]};
+    shard_whole(n, &spot.shard);
+    for (int i = 0; i < 4; i++) {
+        struct data_side side = {
+            .base = memory[i], .dtype = dtype, .batch = 1, .seq = n, .heads = 1, .dim = 1, .token_stride = 1};
+        data_fill(1, (enum data_tensor)i, &side);
+    }
+    return spot;
+}
+
+static void test_sums_are_of_all_elements(void **state)
+{
+    (void)state;
+    static float memory[4][ELEMENTS_MAX];
+    static const int64_t sizes[] = {1, 7, 8, 1023, 1024, 1025, 65535, 65536, 65537, ELEMENTS_MAX};
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+        for (int i = 0; i < CHECK_COUNT(sizes); i++) {
+            struct attention_shape shape;
+            struct spot spot = line_make(&shape, (enum dtype)dtype, sizes[i], memory);
+            char why[256];
+            double want[2] = {0}, got[2], sizes_added = 0;
+            dtype_set(shape.dtype, memory[1], sizes[i] - 1, 1e4f); /* the last one counts, and the sums differ */
+            for (int64_t e = 0; e < sizes[i]; e++)
+                for (int pair = 0; pair < 2; pair++) {
+                    double term = (double)dtype_get(shape.dtype, memory[2 * pair], e);
+                    term *= (double)dtype_get(shape.dtype, memory[2 * pair + 1], e);
+                    want[pair] += term;
+                    sizes_added += fabs(term);
+                }
+            assert_false(spot_sums_pass(&spot, why));
+            assert_int_equal(sscanf(why, "<dV,V> and <dO,O>: %lf and %lf", &got[0], &got[1]), 2);
+            for (int pair = 0; pair < 2; pair++)
+                assert_true(fabs(got[pair] - want[pair]) <= 1e-8 * fabs(want[pair]) + 1e-14 * sizes_added);
+        }
+}
+
+/* Terms that cancel leave what was rounded off, in which the order of adding shows. */
+static void test_sums_have_an_order(void **state)
+{
+    (void)state;
+    static float memory[4][ELEMENTS_MAX];
+    struct attention_shape shape;
+    struct spot spot = line_make(&shape, DTYPE_FP32, ELEMENTS_MAX, memory);
+    char first[256] = "", why[256];
+    double left = 0;
+    for (int64_t i = 0, half = ELEMENTS_MAX / 2; i < half; i++) {
+        int64_t other = half + i * 10007 % half;
+        memory[0][other] = memory[0][i];
+        memory[1][other] = -memory[1][i];
+    }
+    memory[0][ELEMENTS_MAX - 1] = 0;
+    for (int i = 0; i < 20; i++) {
+        assert_false(spot_sums_pass(&spot, why));
+        assert_true(i == 0 || strcmp(why, first) == 0);
+        memcpy(first, why, sizeof first);
+    }
+    assert_int_equal(sscanf(why, "<dV,V> and <dO,O>: %lf", &left), 1);
+    assert_true(left != 0 && fabs(left) < 1e-6);
+}
+
+/* ---- a thread that has no memory ---- */
+
+static bool scarce;
+static atomic_bool lacked;
+static pthread_t caller;
+
+enum status __real_mem_alloc(size_t bytes, const char *what, void **out);
+enum status __wrap_mem_alloc(size_t bytes, const char *what, void **out);
+enum status __wrap_mem_alloc(size_t bytes, const char *what, void **out)
+{
+    if (scarce && strcmp(what, "scores of a check") == 0) {
+        if (!pthread_equal(pthread_self(), caller)) {
+            atomic_store(&lacked, true);
+            return FAIL(STATUS_NOMEM, "no memory for %s", what);
+        }
+        while (!atomic_load(&lacked)) /* so that another takes the next task */
+            sched_yield();
+    }
+    return __real_mem_alloc(bytes, what, out);
+}
+
+static void test_failures_of_threads_are_told(void **state)
+{
+    (void)state;
+    struct problem p = problem_make(1, 60, 4, 4, 16, DTYPE_FP32);
+    struct layer l;
+    bool ok;
+    char why[256];
+    layer_make(&p, &l);
+    l.spot.threads = 2;
+    caller = pthread_self();
+    scarce = true;
+    CHECK_FAILS(STATUS_NOMEM, "no memory for scores of a check", spot_rows(&l.spot, 0, &ok, why));
+    scarce = false;
+    layer_free(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right_is_accepted),
-        cmocka_unit_test(test_wrong_rows_are_found),
-        cmocka_unit_test(test_identities_find),
+        cmocka_unit_test(test_right_is_accepted),  cmocka_unit_test(test_wrong_rows_are_found),
+        cmocka_unit_test(test_identities_find),    cmocka_unit_test(test_sums_are_of_all_elements),
+        cmocka_unit_test(test_sums_have_an_order), cmocka_unit_test(test_failures_of_threads_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
