@@ -19,6 +19,8 @@ enum { MEM_ALIGN = 64 }; /* one cache line, one AVX-512 register */
 /* `what` names the thing for the message ("attention workspace"). Zeroed. free() releases it. bytes 0 gives a
  * valid pointer. Large sizes are held against mem_available first, so that the kernel never has to kill us. */
 enum status mem_alloc(size_t bytes, const char *what, void **out);
+/* The same, not zeroed, and in huge pages where it is large: for what is written whole before it is read. */
+enum status mem_alloc_unset(size_t bytes, const char *what, void **out);
 /* Grow an array of `elem` bytes to hold at least `need` elements; *cap and *array are updated. */
 enum status mem_grow(void **array, size_t *cap, size_t need, size_t elem);
 /* STATUS_NOMEM where `bytes` are more than the machine has left; small sizes are not asked for. */

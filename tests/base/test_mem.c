@@ -37,12 +37,33 @@ static void memory_is_aligned_and_zero(void **state)
     }
 }
 
+static void unset_memory_is_aligned_and_ours(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 63, 64, 100000, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, (33 << 20) + 13};
+    for (int i = 0; i < CHECK_COUNT(sizes); i++) {
+        unsigned char *memory = NULL, *beside = NULL;
+        CHECK_OK(mem_alloc_unset(sizes[i], "test", (void **)&memory));
+        CHECK_OK(mem_alloc_unset(sizes[i], "test", (void **)&beside));
+        assert_int_equal((uintptr_t)memory % MEM_ALIGN, 0);
+        memset(memory, 1, sizes[i]);
+        memset(beside, 2, sizes[i]);
+        for (size_t at = 0; at < sizes[i]; at++)
+            if (memory[at] != 1)
+                fail_msg("byte %zu of %zu is %d", at, sizes[i], memory[at]);
+        free(memory);
+        free(beside);
+    }
+}
+
 static void absurd_sizes_are_refused_and_named(void **state)
 {
     (void)state;
     void *memory = &temp;
     CHECK_FAILS(STATUS_NOMEM, "attention workspace", mem_alloc(SIZE_MAX, "attention workspace", &memory));
     CHECK_FAILS(STATUS_NOMEM, "1000000000000000000", mem_alloc(1000000000000000000u, "x", &memory));
+    CHECK_FAILS(STATUS_NOMEM, "a host copy", mem_alloc_unset(SIZE_MAX, "a host copy", &memory));
+    CHECK_FAILS(STATUS_NOMEM, "1000000000000000000", mem_alloc_unset(1000000000000000000u, "x", &memory));
     assert_ptr_equal(memory, &temp);
 }
 
@@ -233,12 +254,19 @@ static void what_was_resident_is_forgotten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_aligned_and_zero),  cmocka_unit_test(absurd_sizes_are_refused_and_named),
-        cmocka_unit_test(arrays_grow_and_keep),        cmocka_unit_test(products_never_wrap),
-        cmocka_unit_test(this_machine_answers),        IN_TEMP(without_groups_the_machine_decides),
-        IN_TEMP(version_1_counts_use_without_cache),   IN_TEMP(version_2_takes_the_tightest_ancestor),
-        IN_TEMP(a_container_sees_part_of_the_tree),    IN_TEMP(a_number_beyond_64_bits_is_no_limit),
-        cmocka_unit_test(shared_pages_are_shared_out), cmocka_unit_test(what_was_resident_is_forgotten),
+        cmocka_unit_test(unset_memory_is_aligned_and_ours),
+        cmocka_unit_test(memory_is_aligned_and_zero),
+        cmocka_unit_test(absurd_sizes_are_refused_and_named),
+        cmocka_unit_test(arrays_grow_and_keep),
+        cmocka_unit_test(products_never_wrap),
+        cmocka_unit_test(this_machine_answers),
+        IN_TEMP(without_groups_the_machine_decides),
+        IN_TEMP(version_1_counts_use_without_cache),
+        IN_TEMP(version_2_takes_the_tightest_ancestor),
+        IN_TEMP(a_container_sees_part_of_the_tree),
+        IN_TEMP(a_number_beyond_64_bits_is_no_limit),
+        cmocka_unit_test(shared_pages_are_shared_out),
+        cmocka_unit_test(what_was_resident_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
