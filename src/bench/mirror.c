@@ -34,7 +34,7 @@ enum status mirror_open(struct dev *dev, void *device, size_t bytes, struct mirr
 {
     struct mirror mirror = {.dev = dev, .device = device, .host = device, .bytes = bytes};
     if (!on_host(dev)) {
-        TRY(mem_alloc(bytes, "a host copy of a buffer", &mirror.host));
+        TRY(mem_alloc_unset(bytes, "a host copy of a buffer", &mirror.host));
         enum status status = dev_queue_create(dev, &mirror.queue);
         if (status != STATUS_OK) {
             free(mirror.host);
@@ -104,7 +104,7 @@ static enum status staging_open(struct dev *dev, int64_t bytes, struct staging *
 {
     struct staging staging = {0};
     enum status status =
-        mem_alloc((size_t)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES), "staging", (void **)&staging.memory);
+        mem_alloc_unset((size_t)(bytes < PIECE_BYTES ? bytes : PIECE_BYTES), "staging", (void **)&staging.memory);
     if (status == STATUS_OK)
         status = dev_queue_create(dev, &staging.queue);
     if (status != STATUS_OK) {
@@ -220,61 +220,74 @@ static enum status pieces_run(struct staging *staging, uint64_t seed, enum data_
     return status;
 }
 
-/* Tokens that alone are larger than a piece do not exist; staging holds one at least. */
-static enum status side_run(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
-                            int copies, struct data_errors *errors)
+/* For `tokens` at a time of a side; nothing on the host. Tokens that alone are larger than a piece do not exist. */
+static enum status side_staging(struct dev *dev, const struct data_side *side, int64_t tokens, struct staging *out)
 {
-    struct staging staging;
-    int64_t tokens = side->batch * side->seq, token = token_bytes(side);
-    if (tokens < 1 || token < 1)
+    int64_t token = token_bytes(side);
+    *out = (struct staging){0};
+    if (on_host(dev) || tokens < 1 || token < 1)
         return STATUS_OK;
     if (token > PIECE_BYTES)
         return FAIL(STATUS_UNSUPPORTED, "tokens of %lld bytes", (long long)token);
-    TRY(staging_open(dev, tokens * token, &staging));
-    enum status status = pieces_run(&staging, seed, tensor, side, copies, errors);
+    return staging_open(dev, tokens * token, out);
+}
+
+/* Filled, or compared with errors != NULL, to which it adds. */
+static enum status side_run(struct dev *dev, struct staging *staging, uint64_t seed, enum data_tensor tensor,
+                            const struct data_side *side, int copies, struct data_errors *errors)
+{
+    struct data_errors here;
+    if (!on_host(dev))
+        return staging->memory != NULL ? pieces_run(staging, seed, tensor, side, copies, errors) : STATUS_OK;
+    if (errors == NULL) {
+        data_fill(seed, tensor, side);
+        return STATUS_OK;
+    }
+    data_compare(seed, tensor, side, copies, &here);
+    errors_add(errors, &here);
+    return STATUS_OK;
+}
+
+static enum status whole_run(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
+                             int copies, struct data_errors *errors)
+{
+    struct staging staging;
+    TRY(side_staging(dev, side, side->seq, &staging));
+    enum status status = side_run(dev, &staging, seed, tensor, side, copies, errors);
     staging_close(&staging);
     return status;
 }
 
 enum status mirror_data_fill(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side)
 {
-    if (!on_host(dev))
-        return side_run(dev, seed, tensor, side, 1, NULL);
-    data_fill(seed, tensor, side);
-    return STATUS_OK;
+    return whole_run(dev, seed, tensor, side, 1, NULL);
 }
 
 enum status mirror_data_compare(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
                                 int copies, struct data_errors *out)
 {
-    if (on_host(dev)) {
-        data_compare(seed, tensor, side, copies, out);
-        return STATUS_OK;
-    }
     *out = (struct data_errors){.elements = side->batch * side->seq * side->heads * side->dim};
-    return side_run(dev, seed, tensor, side, copies, out);
+    return whole_run(dev, seed, tensor, side, copies, out);
 }
 
-/* Every range of every row, filled, or compared with errors != NULL. */
+/* Every range of every row, through one staging buffer. */
 static enum status shard_run(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,
                              const struct shard *shard, int copies, struct data_errors *errors)
 {
+    struct staging staging;
+    TRY(side_staging(dev, side, shard->local, &staging));
+    enum status status = STATUS_OK;
     for (int64_t b = 0; b < side->batch; b++) {
         int64_t token = b * shard->local;
-        for (int i = 0; i < shard->n; token += shard->range[i++].count) {
+        for (int i = 0; i < shard->n && status == STATUS_OK; token += shard->range[i++].count) {
             struct data_side range =
                 part_of(side, b, 0, shard->range[i].count, (char *)side->base + token * token_bytes(side));
-            struct data_errors here;
             range.position_first = shard->range[i].first;
-            if (errors == NULL) {
-                TRY(mirror_data_fill(dev, seed, tensor, &range));
-                continue;
-            }
-            TRY(mirror_data_compare(dev, seed, tensor, &range, copies, &here));
-            errors_add(errors, &here);
+            status = side_run(dev, &staging, seed, tensor, &range, copies, errors);
         }
     }
-    return STATUS_OK;
+    staging_close(&staging);
+    return status;
 }
 
 enum status mirror_shard_fill(struct dev *dev, uint64_t seed, enum data_tensor tensor, const struct data_side *side,

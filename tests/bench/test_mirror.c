@@ -6,6 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { THREADS = 4 };
+
+int __wrap_team_spare(int most);
+int __wrap_team_spare(int most)
+{
+    return THREADS < most ? THREADS : most;
+}
+
+static void threads_are_for_devices(void **state)
+{
+    (void)state;
+    struct dev *cpu = NULL;
+    CHECK_OK(dev_open(DEV_CPU, 0, &cpu));
+    assert_int_equal(mirror_threads(odd_device()), THREADS);
+    assert_int_equal(mirror_threads(cpu), 1);
+    dev_close(cpu);
+}
+
 static void whole_mirrors(void **state)
 {
     struct dev *odd = odd_device();
@@ -128,6 +146,58 @@ static void tokens_of_a_shard(void **state)
     dev_free(odd, device);
 }
 
+static char *turned_at(char *device, int64_t element, enum dtype dtype, float *out)
+{
+    char bytes[4], *at = device + element * dtype_bytes(dtype);
+    for (int i = 0; i < dtype_bytes(dtype); i++)
+        bytes[i] = (char)(at[i] ^ ODD_TURNED);
+    *out = dtype_get(dtype, bytes, 0);
+    return at;
+}
+
+/* A short range before one of several pieces, through the same staging: the last lane of each range is right, and is checked. */
+static void ranges_of_any_length(void **state)
+{
+    struct dev *odd = odd_device();
+    (void)state;
+    enum { HEADS = 5, DIM = 256, ROW = HEADS * DIM, SHORT = 3, LONG = 14001 };
+    const struct shard shard = {
+        .n = 2, .range = {{.first = 10, .count = SHORT}, {.first = 1000, .count = LONG}}, .local = SHORT + LONG};
+    const int64_t ends[] = {SHORT - 1, SHORT, SHORT + LONG - 1};
+    const size_t bytes = (size_t)(shard.local * ROW) * 2;
+    struct data_errors errors;
+    char *device = NULL;
+    CHECK_OK(dev_alloc(odd, bytes, "a buffer", (void **)&device));
+    struct data_side side = {.base = device,
+                             .dtype = DTYPE_BF16,
+                             .batch = 1,
+                             .seq = shard.local,
+                             .heads = HEADS,
+                             .dim = DIM,
+                             .token_stride = ROW};
+    CHECK_OK(mirror_shard_fill(odd, 3, DATA_Q, &side, &shard));
+    CHECK_OK(mirror_shard_compare(odd, 3, DATA_Q, &side, &shard, 1, &errors));
+    assert_int_equal(errors.wrong, 0);
+    assert_int_equal(errors.elements, shard.local * ROW);
+    for (int i = CHECK_COUNT(ends) - 1; i >= 0; i--) { /* each the first of what is wrong */
+        float want[DIM], got;
+        char *at = turned_at(device, (ends[i] + 1) * ROW - 1, DTYPE_BF16, &got);
+        int64_t position = shard_position(&shard, ends[i]);
+        data_row(3, DATA_Q, 0, position, HEADS - 1, 0, DTYPE_BF16, DIM, want);
+        assert_true(got == want[DIM - 1]);
+        *at ^= 1;
+        CHECK_OK(mirror_shard_compare(odd, 3, DATA_Q, &side, &shard, 1, &errors));
+        assert_int_equal(errors.wrong, CHECK_COUNT(ends) - i);
+        assert_int_equal(errors.elements, shard.local * ROW);
+        assert_int_equal(errors.batch, 0);
+        assert_int_equal(errors.position, position);
+        assert_int_equal(errors.head, HEADS - 1);
+        assert_int_equal(errors.lane, DIM - 1);
+        assert_true(errors.want == got);
+    }
+    dev_free(odd, device);
+}
+
 static void bytes_in_pieces(void **state)
 {
     struct dev *odd = odd_device();
@@ -174,9 +244,11 @@ static void on_the_cpu_nothing_is_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_are_for_devices),
         cmocka_unit_test(whole_mirrors),
         cmocka_unit_test(sides_in_pieces),
         cmocka_unit_test(tokens_of_a_shard),
+        cmocka_unit_test(ranges_of_any_length),
         cmocka_unit_test(bytes_in_pieces),
         cmocka_unit_test(on_the_cpu_nothing_is_copied),
     };
