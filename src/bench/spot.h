@@ -23,7 +23,7 @@ struct spot {
     int copies;            /* ranks that share each kv head; 0 is 1 */
     struct shard shard;    /* tokens of each row that the tensors hold; heads contiguous */
     bool backward;
-    const void *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* backward ones NULL when forward only */
+    const void *q, *k, *v, *o, *d_o, *dq, *dk, *dv; /* forward only: o, the rest may be NULL */
     const float *lse;      /* [batch][heads][seq] when every token is here, else NULL */
 };
 

@@ -288,7 +288,8 @@ static enum status seen_open(const struct subject *s, const struct buffers *b, s
     const int64_t bytes[SEEN] = {row_bytes(s, false, false), row_bytes(s, true, false),  row_bytes(s, true, true),
                                  row_bytes(s, false, true),  lse_bytes(s),               row_bytes(s, false, true),
                                  row_bytes(s, false, false), row_bytes(s, true, false),  row_bytes(s, true, true)};
-    for (int i = 0; i < (is_backward(s) ? SEEN : SEEN_FORWARD); i++) {
+    bool backward = is_backward(s); /* only its identities are of the inputs */
+    for (int i = backward ? 0 : SEEN_O; i < (backward ? SEEN : SEEN_FORWARD); i++) {
         TRY(mirror_open(s->env->dev, device[i], (size_t)bytes[i], &seen[i]));
         TRY(mirror_load(&seen[i]));
     }

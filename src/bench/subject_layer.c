@@ -290,7 +290,8 @@ static enum status seen_open(const struct subject *s, const struct exec_tensors 
     void *const device[SEEN] = {t->q, t->k, t->v, t->o, t->d_o, t->dq, t->dk, t->dv};
     const size_t bytes[SEEN] = {t->q_bytes, t->k_bytes, t->v_bytes, t->o_bytes,
                                 t->o_bytes, t->q_bytes, t->k_bytes, t->v_bytes};
-    for (int i = 0; i < (s->problem.direction & PROBLEM_BACKWARD ? SEEN : SEEN_FORWARD); i++) {
+    bool backward = (s->problem.direction & PROBLEM_BACKWARD) != 0; /* only its identities are of the inputs */
+    for (int i = backward ? 0 : SEEN_O; i < (backward ? SEEN : SEEN_FORWARD); i++) {
         TRY(mirror_open(s->env->dev, device[i], bytes[i], &seen[i]));
         TRY(mirror_load(&seen[i]));
     }
