@@ -116,6 +116,8 @@ static void differs_text(const struct recommend_candidate *row, const struct rec
                          size_t size)
 {
     const struct plan *p = &row->plan, *q = &from->plan;
+    bool class = strcmp(row->attention_class, from->attention_class) != 0;
+    bool exchange = q->sp > 1 && strcmp(p->exchange, q->exchange) != 0;
     if (p->sp != q->sp)
         text_print(buf, size, "sp %d", q->sp);
     else if (p->method != q->method)
@@ -130,8 +132,11 @@ static void differs_text(const struct recommend_candidate *row, const struct rec
         text_print(buf, size, "offload %s", plan_offload_name(q->offload));
     else if (p->loss != q->loss)
         text_print(buf, size, "loss %s", plan_loss_name(q->loss));
+    else if (p->chunks != q->chunks)
+        text_print(buf, size, "%d chunk%s", q->chunks, q->chunks == 1 ? "" : "s");
     else
-        text_print(buf, size, "%s, %s", q->exchange, from->attention_class);
+        text_print(buf, size, "%s%s%s", exchange ? q->exchange : "", exchange && class ? ", " : "",
+                   class || !exchange ? from->attention_class : "");
 }
 
 static struct verdict why_lost(const struct request *request, const struct recommend_candidate *row,

@@ -212,7 +212,8 @@ static void say_next(const struct search *search, struct recommendation *out)
         text_print(out->next_measurement, size, "the same with --effort full: %d plan%s within the interval", tied,
                    tied == 1 ? " is" : "s are");
     else if (r->world > r->ranks)
-        text_print(out->next_measurement, size, "the same on all %d processes: %d were here", r->world, r->ranks);
+        text_print(out->next_measurement, size, "the same on all %d processes: here %s %d", r->world,
+                   r->ranks == 1 ? "was" : "were", r->ranks);
 }
 
 static int by_worth(const void *a, const void *b)

@@ -371,8 +371,10 @@ static void native(const struct recommendation *rec, struct text *out)
 {
     char speed[UNITS_BUF], gain[16];
     const struct recommend_candidate *c = &rec->native;
+    bool exchanges = c->plan.sp > 1;
     if (rec->native_best >= 0)
-        line(out, "native harness at sp %d (%s): %s tok/s/%s (%s)", c->plan.sp, c->plan.exchange,
+        line(out, "native harness at sp %d%s%s%s: %s tok/s/%s (%s)", c->plan.sp, exchanges ? " (" : "",
+             exchanges ? c->plan.exchange : "", exchanges ? ")" : "",
              units_format_measured(c->tokens_per_s_per_device, c->lo, c->hi, speed), unit_of(rec),
              percent_text(100 * (c->tokens_per_s_per_device / rec->candidates[rec->chosen].tokens_per_s_per_device - 1),
                           0, gain));

@@ -310,6 +310,9 @@ static void test_ranked(void **state)
         check_attention(row_with(sp, "sdpa"), 20);
         assert_false(row_with(sp, "flash_attention_2")->priced); /* neither rows nor a stand-in */
     }
+    const struct recommend_candidate *other = row_with(chosen()->plan.sp, "sdpa"); /* the same exchange, or none */
+    assert_int_equal(other->lost.rule, RULE_SLOWER);
+    assert_non_null(strstr(other->lost.why, " % slower than flash_attention_3"));
     assert_string_equal(assumed("sdpa"), "rows.json");
     assert_string_equal(assumed("flash_attention_3"), "rows.json");
     char *screen = NULL;
