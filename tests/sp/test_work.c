@@ -391,7 +391,7 @@ static void optimizer_bytes(void **state)
     work_zero(&four, &problem, &plan, accelerate, &zero);
     same_bytes(zero.copied_bytes, all * 8 - outer * 4);
     work_zero(&four, &problem, &plan, sptune, &zero);
-    same_bytes(zero.optimizer_bytes, all * 28);
+    same_bytes(zero.optimizer_bytes, all * 38);
     same_bytes(zero.copied_bytes, 0);
     /* Of 8 ranks, 4 to a sequence: sums in fp32. */
     problem = of_model(&four, 32768, 8);
