@@ -112,8 +112,10 @@ const struct bench_subject *bench_subject_find(const char *name);
 const struct bench_subject *bench_subject_of(const struct bench_case *c);
 
 /* What computes is timed under load where a device runs behind its host: how many iterations of `us` microseconds run untimed before each
- * block of samples (120 ms of them, at least one; none where one takes 1.2 s), and how many samples a block then has (60 ms of them). */
+ * block of samples (120 ms of them, at least one; none where one takes 1.2 s), how many, back to back, are a sample (5 ms of them, at most
+ * 16), and how many samples a block then has (60 ms of them). */
 int bench_load(double us);
+int bench_loaded_loop(double us);
 int bench_load_samples(double us);
 double bench_loaded_us(double us, int samples); /* of `samples` and their loads */
 

@@ -19,6 +19,10 @@
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
 enum { LOAD_US = 120 * 1000, LOADED_US = 60 * 1000 }; /* a load; the samples of the block behind it */
 enum { LOAD_PART_US = 20 * 1000 };                    /* of a load: is waited for before more is put on the queue */
+enum {
+    LOADED_SAMPLE_US = 5 * 1000,
+    LOADED_LOOP_MAX = 16
+}; /* short iterations behind a load: so many back to back are a sample */
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -309,6 +313,8 @@ enum status block_warm(struct run *run, struct row *row)
         return graph_open(run, row);
     if (row->c->timing == BENCH_LOOP) /* as nccl-tests, unless that takes seconds */
         row->loop = row->real_us * LOOP < 2e6 ? LOOP : 2;
+    else if (is_loaded(run, row))
+        row->loop = bench_loaded_loop(row->real_us);
     row->real_us *= row->loop;
     return STATUS_OK;
 }
@@ -318,15 +324,26 @@ int bench_load(double us)
     return us > 0 && us < 10.0 * LOAD_US ? (int)fmax(1, LOAD_US / fmax(us, 1) + 0.5) : 0;
 }
 
+/* The device waits for the host between samples, some 0.1 ms: of short ones so much of the time that its clocks rise again. */
+int bench_loaded_loop(double us)
+{
+    return us > 0 ? (int)fmax(1, fmin(LOADED_SAMPLE_US / us + 0.5, LOADED_LOOP_MAX)) : 1;
+}
+
+static int samples_behind(double sample_us)
+{
+    return (int)fmax(1, fmin(LOADED_US / fmax(sample_us, 0.01), BLOCK_SAMPLES_MAX));
+}
+
 int bench_load_samples(double us)
 {
-    return (int)fmax(1, fmin(LOADED_US / fmax(us, 0.01), BLOCK_SAMPLES_MAX));
+    return samples_behind(us * bench_loaded_loop(us));
 }
 
 double bench_loaded_us(double us, int samples)
 {
     int each = bench_load_samples(us), blocks = (samples + each - 1) / each;
-    return us * (samples + blocks * bench_load(us));
+    return us * (samples * bench_loaded_loop(us) + blocks * bench_load(us));
 }
 
 /* Iterations that are put on the queue as one. */
@@ -350,7 +367,7 @@ static int samples_next(const struct run *run, const struct row *row)
 {
     double each = fmax(row->real_us, 0.01), wanted = (run->nwave > 1 ? 20e3 : 50e3) / each;
     if (is_loaded(run, row))
-        wanted = bench_load_samples(each);
+        wanted = samples_behind(each);
     wanted = fmin(wanted, (left_us(run) - block_load_us(run, row)) / each);
     wanted = fmin(wanted, (double)(run->options->samples_max - row->n));
     wanted = fmin(wanted, BLOCK_SAMPLES_MAX);
@@ -468,9 +485,9 @@ enum status block_run(struct run *run, struct row *row)
     char why[256] = "";
     double slowness = 0, real_us, load_us, before = run->rate;
     int k = samples_next(run, row);
-    TRY(load(run, row, &load_us, &failed));
-    gpu_watch_read(run->watch, &gpu_from);
+    gpu_watch_read(run->watch, &gpu_from); /* before the load: it takes milliseconds, in which a GPU would rest */
     conditions_read(&from);
+    TRY(load(run, row, &load_us, &failed));
     TRY(take_samples(run, row, k, verify, &a, &real_us, &failed));
     struct conditions_span span = conditions_since(&from);
     gpu_watch_read(run->watch, &gpu_to);
@@ -488,7 +505,7 @@ enum status block_run(struct run *run, struct row *row)
     a.flag[WAIT] = span.wait_share;
     a.flag[THROTTLED] = span.throttled;
     a.flag[VERIFY_US] = verify ? (double)(clock_ns() - at) * 1e-3 : 0;
-    a.flag[BLOCK_US] = load_us + span.elapsed_us;
+    a.flag[BLOCK_US] = span.elapsed_us;
     a.flag[REAL_US] = real_us;
     conditions_gpu_between(&gpu_from, &gpu_to, span.elapsed_us, a.flag + GPU);
     TRY(agree(run, &a, k));

@@ -206,6 +206,41 @@ static int first_on(const struct launch *launch, void *arg)
     return 0;
 }
 
+static enum status work_briefly(void *state, int iteration)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    return count_enqueued(state, iteration);
+}
+
+/* Short iterations of what computes: several are a sample, so that the device hardly rests between samples. */
+static int together_on(const struct launch *launch, void *arg)
+{
+    struct odd odd;
+    int all[2] = {0};
+    (void)arg;
+    RANK_TRY(odd_row_open(launch, &odd));
+    odd.subject.timed = count_told;
+    odd.subject.enqueue = work_briefly;
+    odd.subject.computes = true;
+    told = marked = enqueued = 0;
+    RANK_TRY(odd_row(&odd));
+    RANK_TRY(boot_allgather(odd.boot, &enqueued, sizeof enqueued, all, INT64_MAX));
+    RANK_CHECK(all[0] == all[1]);
+    if (launch->rank == 0) {
+        const struct sample *s = &odd.sample;
+        RANK_CHECK(s->outcome == SAMPLE_OK && s->verified);
+        json_t *conditions = json_loads(s->conditions, 0, NULL);
+        int loop = (int)json_integer_value(json_object_get(conditions, "loop"));
+        int blocks = (int)json_integer_value(json_object_get(conditions, "blocks"));
+        RANK_CHECK(loop >= 2 && loop <= 5); /* an iteration takes 1 ms, and some */
+        RANK_CHECK(enqueued - marked >= 1 + s->n * loop + blocks);
+        json_decref(conditions);
+        sample_free(&odd.sample);
+    }
+    odd_row_close(&odd);
+    return 0;
+}
+
 /* A subject that computes works for a while before each block, on all ranks as often; what is timed stays as it was. */
 static int loaded_on(const struct launch *launch, void *arg)
 {
@@ -245,11 +280,19 @@ static void what_computes_is_timed_under_load(void **state)
 {
     (void)state;
     ranks_pass(2, loaded_on, no_arg);
+    ranks_pass(2, together_on, no_arg);
     assert_int_equal(bench_load(1000), 120);
     assert_int_equal(bench_load(50 * 1000), 2); /* 2.4 */
     assert_int_equal(bench_load(120 * 1000), 1);
     assert_int_equal(bench_load(1190 * 1000), 1);
     assert_int_equal(bench_load(1210 * 1000), 0);
+    assert_int_equal(bench_loaded_loop(5000), 1);
+    assert_int_equal(bench_loaded_loop(3000), 2); /* 1.7 */
+    assert_int_equal(bench_loaded_loop(500), 10);
+    assert_int_equal(bench_loaded_loop(5), 16);
+    assert_int_equal(bench_loaded_loop(0), 1);
+    assert_int_equal(bench_load_samples(500), 12); /* of 5 ms */
+    assert_true(bench_loaded_us(500, 10) == 500 * (10 * 10 + 240));
     assert_int_equal(bench_load_samples(20 * 1000), 3);
     assert_int_equal(bench_load_samples(100 * 1000), 1);
     assert_int_equal(bench_load_samples(100), 32);
