@@ -146,7 +146,7 @@ void team_destroy(struct team *team)
 
 int team_threads(const struct team *team)
 {
-    return team->threads;
+    return team != NULL ? team->threads : 1;
 }
 
 /* In every build: two calls at once would share tasks and each thread's scratch memory, and give wrong results. */

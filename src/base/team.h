@@ -27,12 +27,12 @@ enum { TEAM_THREADS_MAX = 1024 };
 /* 1 to TEAM_THREADS_MAX threads, the caller among them. STATUS_MACHINE when the system gives no more threads. */
 enum status team_create(int threads, struct team **out);
 void team_destroy(struct team *team); /* accepts NULL; not during a call */
-int team_threads(const struct team *team);
+int team_threads(const struct team *team); /* NULL: 1 */
 /* For host work beside a device: half of the CPUs of the caller's binding, as drivers want some; 1 to `most`. */
 int team_spare(int most);
 /* NULL, the caller alone: for one thread, and where the system gives no more; slower then. */
 struct team *team_or_alone(int threads);
-void team_run(struct team *team, int64_t tasks, team_fn *fn,
-              void *arg); /* team NULL: the caller, one after the other */
+/* team NULL: the caller, one after the other. */
+void team_run(struct team *team, int64_t tasks, team_fn *fn, void *arg);
 
 #endif

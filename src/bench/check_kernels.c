@@ -58,7 +58,8 @@ static const struct attention_case attention_cases[] = {
     {1, 36, 36, 2, 2, 16, 16, BOTTOM, .window = 4, .doc_q = {12, 24, -1}, .doc_k = {12, 24, -1}},
     {1, 36, 36, 2, 2, 16, 16, FULL, .doc_q = {3, 5, 28, -1}, .doc_k = {3, 5, 28, -1}},
 };
-enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], GAP = 8, LONG = 200, SYNC_US = 60 * 1000 * 1000 };
+enum { ATTENTION_CASES = sizeof attention_cases / sizeof attention_cases[0], CASES = ATTENTION_CASES * DTYPE_COUNT };
+enum { GAP = 8, LONG = 200, SYNC_US = 60 * 1000 * 1000 };
 
 struct attention_data {
     struct attention_shape shape;
@@ -319,16 +320,14 @@ static enum status case_run(struct dev *dev, uint64_t seed, struct attention_dat
     return STATUS_OK;
 }
 
-/* False for what is left out: the oracle takes longest where tokens are many, and blocks are the same ones for every dtype. */
-static bool case_make(int index, struct attention_data *d)
+/* The shape of a case; false where it is left out: the oracle takes longest where tokens are many, and blocks are alike for every dtype. */
+static bool case_shape(int index, struct attention_data *d)
 {
     shape_make(&attention_cases[index / DTYPE_COUNT], (enum dtype)(index % DTYPE_COUNT), d);
     return d->shape.seq_q <= LONG || d->shape.dtype == DTYPE_FP32;
 }
 
-enum { CASES = ATTENTION_CASES * DTYPE_COUNT };
-
-/* What the kernels need for this rank's share. */
+/* What the kernels may need for this rank's share. */
 static enum status prepare(const struct check_variant *variants, int n, int rank, int ranks)
 {
     const struct attention_shape *shapes[CASES];
@@ -336,7 +335,7 @@ static enum status prepare(const struct check_variant *variants, int n, int rank
     int wanted = 0;
     TRY(mem_alloc(CASES * sizeof *data, "shapes of a check", (void **)&data));
     for (int i = rank; i < CASES; i += ranks)
-        if (case_make(i, &data[i]))
+        if (case_shape(i, &data[i]))
             shapes[wanted++] = &data[i].shape;
     for (int v = 0; v < n; v++)
         attention_prepare(variants[v].attention, shapes, wanted, true);
@@ -350,7 +349,7 @@ enum status check_attention(struct dev *dev, struct check_variant *variants, int
     for (int i = rank; i < CASES; i += ranks) {
         struct attention_data d = {0};
         struct attention_out out[CHECK_VARIANTS] = {{0}};
-        if (!case_make(i, &d))
+        if (!case_shape(i, &d))
             continue;
         enum status status = case_run(dev, seed, &d, out, variants, n);
         data_free(&d, out);

@@ -230,8 +230,10 @@ enum status check_collectives(struct comm *comm, uint64_t seed, struct tally *ta
         status = mirror_open(dev, b.send, (size_t)(b.size * LARGEST), &b.out);
     if (status == STATUS_OK)
         status = mirror_open(dev, b.recv, (size_t)(b.size * LARGEST), &b.in);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        memset(b.out.host, 0, (size_t)(b.size * LARGEST)); /* all of it is stored, of which each check makes a part */
         status = try_all(&b);
+    }
     mirror_close(&b.out);
     mirror_close(&b.in);
     dev_free(dev, b.send);

@@ -26,8 +26,8 @@ struct mirror {
     bool owns_device; /* else the host's */
 };
 
-enum status mirror_open(struct dev *dev, void *device, size_t bytes,
-                        struct mirror *out); /* host memory is not set yet */
+/* Host memory is not set yet: it is loaded, or filled whole, before it is stored. */
+enum status mirror_open(struct dev *dev, void *device, size_t bytes, struct mirror *out);
 /* The reverse: a device buffer for what the host has, stored to it. */
 enum status mirror_of_host(struct dev *dev, void *host, size_t bytes, struct mirror *out);
 void mirror_close(struct mirror *mirror); /* accepts a zeroed one */

@@ -154,7 +154,8 @@ struct cudnn_plan {
 /* The plan of that key on key->device. Recognised at once; compiled, which takes a second or two, when asked for: then it can run.
  * Never NULL on STATUS_OK; see `why`. */
 enum status cudnn_plan_get(const struct cudnn_key *key, bool compiled, const struct cudnn_plan **out);
-/* Compiles plans of n keys side by side. What fails is told to whoever asks for the plan. */
+/* Compiles plans of n keys side by side. What fails is tried again when the plan is asked for. Meanwhile no other thread gets or runs a plan:
+ * one of a process uses cuDNN. */
 void cudnn_plans_compile(const struct cudnn_key *keys, int n);
 /* Without a GPU: how many engines take this graph on the device that `json` describes (cuDNN's own form)? Nothing is compiled. */
 enum status cudnn_plan_candidates(const struct cudnn_key *key, const char *json, int *out_engines, char why[160]);

@@ -247,6 +247,15 @@ enum status cudnn_plan_get(const struct cudnn_key *key, bool compiled, const str
     return status;
 }
 
+static void forget(struct cudnn_plan *plan)
+{
+    cudnn_graph_free(&plan->graph);
+    plan->graph = (struct cudnn_graph){.api = plan->graph.api};
+    plan->ncandidates = 0;
+    plan->recognised = plan->compiled = false;
+    plan->why[0] = '\0';
+}
+
 /* A handle, and what was made with it, is one thread's at a time. */
 static void compile_task(void *arg, int64_t task, int thread)
 {
@@ -257,10 +266,11 @@ static void compile_task(void *arg, int64_t task, int thread)
         status_clear(); /* compiled when it is asked for, then */
         return;
     }
-    cudnn_graph_free(&plan->graph);
-    plan->graph = (struct cudnn_graph){.api = plan->graph.api};
+    forget(plan);
     recognise(plan, &place);
     compile(plan, &place);
+    if (plan->why[0])
+        forget(plan); /* perhaps only many at once were too many: it is tried again alone, when it is asked for */
 }
 
 /* Plans of these keys, each once, that were neither compiled nor refused yet. */
@@ -285,15 +295,13 @@ static int pending(const struct cudnn_key *keys, int n, struct cudnn_plan **out)
 void cudnn_plans_compile(const struct cudnn_key *keys, int n)
 {
     struct cudnn_plan **waiting = calloc((size_t)n, sizeof *waiting);
-    struct team *team = NULL;
     if (!waiting)
         return;
     pthread_mutex_lock(&lock);
-    int found = pending(keys, n, waiting), threads = team_spare(found < COMPILERS ? found : COMPILERS);
-    if (threads > 1 && team_create(threads, &team) == STATUS_OK)
+    int found = pending(keys, n, waiting);
+    struct team *team = found > 1 ? team_or_alone(team_spare(found < COMPILERS ? found : COMPILERS)) : NULL;
+    if (team) /* else one after the other, when they are asked for */
         team_run(team, found, compile_task, waiting);
-    else
-        status_clear(); /* one after the other, when they are asked for */
     team_destroy(team);
     pthread_mutex_unlock(&lock);
     free(waiting);

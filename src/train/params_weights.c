@@ -182,14 +182,10 @@ static enum status draw_all(struct params *params, uint64_t seed, struct dev_que
 {
     enum { MOST_THREADS = 16 };
     bool cpu = dev_kind_of(params->dev) == DEV_CPU;
-    struct team *team = NULL;
     float *piece = NULL;
     TRY(mem_alloc((size_t)drawn_piece(params) * sizeof *piece, "initial weights", (void **)&piece));
     enum status status = STATUS_OK;
-    if (team_create(cpu ? dev_threads(params->dev) : team_spare(MOST_THREADS), &team) != STATUS_OK) {
-        status_clear();
-        status = team_create(1, &team); /* no more threads are to be had: slower */
-    }
+    struct team *team = team_or_alone(cpu ? dev_threads(params->dev) : team_spare(MOST_THREADS));
     for (int t = 0; t < params->layout->tensors && status == STATUS_OK; t++)
         status = draw_tensor(params, t, seed, team, piece, queue);
     team_destroy(team);

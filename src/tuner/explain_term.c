@@ -294,11 +294,13 @@ static const struct {
     {"gpus_per_node", "--gpus-per-node says another"},
     {"nodes", "--nodes says another"},
     {"rank_order", "no option says another: only links of the GPUs here are known"},
-    {"samples", "the same command where nothing else runs measures again"},
 };
 
-static const char *instead(const struct explain_document *d, const char *name)
+static const char *instead(const struct explain_document *d, const char *name, const char *value)
 {
+    if (strcmp(name, "samples") == 0)
+        return strcmp(value, "few") == 0 ? "the same command with a longer --budget takes more"
+                                         : "the same command where nothing else runs measures again";
     for (size_t i = 0; i < sizeof instead_of / sizeof *instead_of; i++)
         if (strcmp(instead_of[i].name, name) == 0)
             return instead_of[i].instead;
@@ -320,7 +322,7 @@ static bool assumption(const struct explain_document *d, const char *term, struc
         const char *from = json_string_value(json_object_get(row, "from"));
         if (name == NULL || strcmp(name, term) != 0)
             continue;
-        const char *fact = instead(d, name);
+        const char *fact = instead(d, name, value != NULL ? value : "");
         explain_say(&answer->text, 2, "%.32s = %.64s: assumed, %.224s%s%s.", name, value != NULL ? value : "?",
                     from != NULL ? from : "?", fact[0] != '\0' ? "; " : "", fact);
         json_object_set_new(answer->body, "assumption", json_incref(row));

@@ -22,7 +22,7 @@ static enum status measure(struct search *search, const struct request *request,
         return STATUS_OK;
     TRY(search_check(search, candidates));
     search_phase(search, 0.9, 0);
-    return search->level == PARTS_COARSE ? search_coarse(search, request, candidates)
+    return search->level == PARTS_COARSE ? search_coarse(search, request, candidates, false)
                                          : search_detail(search, request, candidates, NULL);
 }
 

@@ -363,7 +363,7 @@ static void table(const struct recommendation *rec, const struct varied *varied,
         if (strcmp(rec->request.assumptions[i].name, "samples") == 0)
             line(out, "samples=%s: %s %s; the estimates are rough", rec->request.assumptions[i].value,
                  rec->request.assumptions[i].from,
-                 strcmp(rec->request.assumptions[i].value, "few") == 0 ? "left little time to estimate"
+                 strcmp(rec->request.assumptions[i].value, "few") == 0 ? "before all was timed"
                                                                        : "slowed what was timed");
 }
 

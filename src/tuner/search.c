@@ -215,7 +215,7 @@ static void hand_over(struct search *search, struct recommendation *out)
     if (search->rough == RULE_TAINTED)
         request_assume(&out->request, "samples", "disturbed", search_disturber(search->request->dev));
     else if (search->rough == RULE_BUDGET)
-        request_assume(&out->request, "samples", "few", "the budget");
+        request_assume(&out->request, "samples", "few", "the budget ended");
 }
 
 /* What to replay instead. Rows of a busy machine were good for a rough estimate when they were taken, and are not kept. */
@@ -256,7 +256,7 @@ static enum status run(struct search *search, struct recommendation *out)
         return candidates_refused(request, &search->candidates);
     TRY(search_check(search, &search->candidates));
     search_phase(search, request->effort == REQUEST_ESTIMATE ? 1 : coarse_share, COARSE_FLOOR_US);
-    TRY(search_coarse(search, request, &search->candidates));
+    TRY(search_coarse(search, request, &search->candidates, true));
     TRY(price(search, out));
     if (out->chosen < 0)
         return nothing_priced(search);

@@ -275,11 +275,11 @@ static void say_rough(const struct search *search, enum rule why)
         log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
                  search_disturber(search->request->dev));
     else
-        log_warn("checks and preparations took the budget of estimates: they are of a few samples, and rough");
+        log_warn("the budget ended before all was timed: estimates are of a few samples, and rough");
 }
 
 /* A busy machine, or one whose checks took the time, gets a rough estimate rather than none: in a part of the time that is left, and what
- * had none then in all of it. What is measured so is not kept for later. */
+ * had none then, of a busy machine or where an estimate is all that is asked for, in all of it. What is measured so is not kept for later. */
 static enum status measure_rough(struct search *search, const struct parts *parts, bool *done,
                                  const struct bench_options *general)
 {
@@ -293,7 +293,8 @@ static enum status measure_rough(struct search *search, const struct parts *part
             break;
         say_rough(search, why);
         search->rough = search->rough == RULE_TAINTED ? RULE_TAINTED : why;
-        search_phase(search, shares[i], COARSE_FLOOR_US);
+        bool all = why == RULE_TAINTED || search->request->effort == REQUEST_ESTIMATE;
+        search_phase(search, all ? shares[i] : shares[0], COARSE_FLOOR_US);
         if (why == RULE_TAINTED)
             options.repeats = -1;
         options.warmup = 1;
@@ -323,7 +324,8 @@ static enum status take_given(struct search *search, const struct parts *parts)
     return STATUS_OK;
 }
 
-static enum status measure(struct search *search, const struct parts *parts, bool coarse)
+/* roughly: what got no sample gets a few all the same. */
+static enum status measure(struct search *search, const struct parts *parts, bool coarse, bool roughly)
 {
     struct bench_options options;
     bool *done = NULL;
@@ -335,7 +337,7 @@ static enum status measure(struct search *search, const struct parts *parts, boo
     for (int i = 0; i < parts->n; i++)
         done[i] = pool_tried(&search->pool, parts->item[i].key) != NULL;
     enum status status = measure_groups(search, parts, done, &options);
-    if (status == STATUS_OK && coarse)
+    if (status == STATUS_OK && roughly)
         status = measure_rough(search, parts, done, &options);
     free(done);
     return status;
@@ -360,12 +362,13 @@ static enum status collect(const struct request *request, const struct candidate
     return status;
 }
 
-enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates)
+enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates,
+                          bool roughly)
 {
     struct parts parts = {0};
     enum status status = collect(request, candidates, PARTS_COARSE, &search->scale, NULL, &parts);
     if (status == STATUS_OK)
-        status = measure(search, &parts, true);
+        status = measure(search, &parts, true, roughly);
     parts_free(&parts);
     return status;
 }
@@ -376,7 +379,7 @@ enum status search_detail(struct search *search, const struct request *request, 
     struct parts parts = {0};
     enum status status = collect(request, candidates, search->level, &search->scale, which, &parts);
     if (status == STATUS_OK)
-        status = measure(search, &parts, false);
+        status = measure(search, &parts, false, false);
     parts_free(&parts);
     return status;
 }

@@ -24,10 +24,11 @@ struct search {
     int checked, check_total, check_remembered;
     struct sample replayed; /* the first one that a replay took, without its times */
     bool mixed;             /* another one differs from it */
-    enum rule rough; /* RULE_OK, or why estimates are of a few samples: RULE_TAINTED, a busy machine, or RULE_BUDGET */
+    enum rule
+        rough; /* RULE_OK, or why estimates had to do with few samples: RULE_TAINTED, a busy machine, or RULE_BUDGET */
 };
 
-/* An estimate takes this long when the budget allows less, or when what was to be timed got no good sample. */
+/* An estimate takes this long when the budget allows less, and up to twice as long again for what got no sample then. */
 enum { COARSE_FLOOR_US = 3 * 1000 * 1000 };
 
 /* ---- search_measure.c: what is timed, in which order, within a phase ---- */
@@ -37,8 +38,10 @@ void search_phase(struct search *search, double share, int64_t floor_us);
 /* Each distinct way of computing that will be timed for the admissible candidates, checked unless it was before. */
 enum status search_check(struct search *search, const struct candidates *candidates);
 /* The coarse samples of every admissible candidate; those of the candidates marked in `which` at the search's level and
- * scale. Of any candidates of the search's request, the target aside. */
-enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates);
+ * scale. Of any candidates of the search's request, the target aside. roughly: there is no answer without, so what got no sample in its
+ * time gets a few all the same. */
+enum status search_coarse(struct search *search, const struct request *request, const struct candidates *candidates,
+                          bool roughly);
 enum status search_detail(struct search *search, const struct request *request, const struct candidates *candidates,
                           const bool *which);
 

@@ -315,20 +315,31 @@ static enum status failing(const struct attention_shape *shape, const struct att
     return FAIL(STATUS_USAGE, "failed on purpose");
 }
 
-/* A kernel that counts what it is told of beforehand. */
+/* A kernel that runs what it was told of beforehand, and nothing else. */
+static struct attention_shape told_of[128];
 static int prepared, unprepared;
+
+static bool alike(const struct attention_shape *a, const struct attention_shape *b)
+{
+    return a->batch == b->batch && a->seq_q == b->seq_q && a->seq_k == b->seq_k && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->head_dim == b->head_dim && a->dtype == b->dtype && a->causal == b->causal &&
+           a->window == b->window && a->docs == b->docs && a->group_first == b->group_first;
+}
 
 static void prepare(const struct attention_shape *const *shapes, int n, bool backward)
 {
-    (void)shapes;
     assert_true(backward);
-    prepared += n;
+    for (int i = 0; i < n && prepared < (int)(sizeof told_of / sizeof *told_of); i++)
+        told_of[prepared++] = *shapes[i];
 }
 
-static enum status count_prepared(const struct attention_shape *shape, const struct attention_args *args,
-                                  struct dev_queue *queue)
+static enum status run_prepared(const struct attention_shape *shape, const struct attention_args *args,
+                                struct dev_queue *queue)
 {
-    unprepared += prepared == 0;
+    bool told = false;
+    for (int i = 0; i < prepared && !told; i++)
+        told = alike(&told_of[i], shape);
+    unprepared += !told;
     return attention_find("reference")->forward(shape, args, queue);
 }
 
@@ -340,7 +351,7 @@ static void test_prepared_before_it_runs(void **state)
     struct dev *dev = NULL;
     int share[2];
     kernel.prepare = prepare;
-    kernel.forward = count_prepared;
+    kernel.forward = run_prepared;
     assert_int_equal(dev_open(DEV_CPU, 0, &dev), STATUS_OK);
     for (int rank = 0; rank < 2; rank++) {
         prepared = unprepared = 0;

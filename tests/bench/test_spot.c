@@ -1,5 +1,6 @@
 /* bench/test_spot.c -- what verification of real sizes accepts and what it finds: rows against the oracle, identities over everything. */
 #include "base/check.h"
+#include "base/clock.h"
 #include "bench/data.h"
 #include "bench/spot.h"
 #include "bench/subject.h"
@@ -302,8 +303,11 @@ enum status __wrap_mem_alloc(size_t bytes, const char *what, void **out)
             atomic_store(&lacked, true);
             return FAIL(STATUS_NOMEM, "no memory for %s", what);
         }
-        while (!atomic_load(&lacked)) /* so that another takes the next task */
+        int64_t deadline = clock_deadline(20 * 1000 * 1000);
+        while (!atomic_load(&lacked) && !clock_passed(deadline)) /* so that another takes the next task */
             sched_yield();
+        if (!atomic_load(&lacked))
+            fail_msg("no other thread took a task within 20 s");
     }
     return __real_mem_alloc(bytes, what, out);
 }

@@ -177,11 +177,28 @@ static int times_and_bytes(struct exec *exec, const struct problem *problem, con
     return 0;
 }
 
+/* Shapes that kernels were told of beforehand, of calls in both directions (-Wl,--wrap). */
+static int prepared;
+
+void __wrap_attention_prepare(const struct attention *attention, const struct attention_shape *const *shapes, int n,
+                              bool backward);
+void __wrap_attention_prepare(const struct attention *attention, const struct attention_shape *const *shapes, int n,
+                              bool backward)
+{
+    for (int i = 0; i < n && backward; i++) {
+        struct verdict verdict = attention->supports(shapes[i]);
+        prepared += verdict_ok(&verdict);
+    }
+}
+
 static int run_plan(const struct whole *w, const struct plan *plan, struct comm *group, const struct side *side)
 {
     struct exec *exec = NULL;
     int failed = 0;
+    prepared = 0;
     RANK_TRY(exec_create(&w->problem, plan, group, side->dev, &exec));
+    RANK_CHECK(prepared ==
+               (plan_ring(plan) > 1 ? plan_ring(plan) : plan->chunks)); /* a call of each step, of each chunk */
     const struct exec_tensors *t = exec_tensors(exec);
     void *const in[] = {t->q, t->k, t->v, t->d_o};
     void *const out[] = {t->o, t->dq, t->dk, t->dv};

@@ -462,6 +462,17 @@ static void test_why_rough(void **state)
     assert_false(done[0] || done[1]);
     parts.item[1].possible = false;
     assert_int_equal(search_rough(&none, &parts, done), RULE_BUDGET);
+    parts.item[1].possible = true;
+    double us = 3;
+    struct sample one = {
+        .times_us = &us, .n = 1, .outcome = SAMPLE_OK, .rule = RULE_BUDGET}; /* its time ended, but it has one */
+    for (int i = 0; i < parts.n; i++) {
+        one.outcome = i == 0 ? SAMPLE_FAILED : SAMPLE_OK;
+        CHECK_OK(pool_add(&none, parts.item[i].key, &one));
+    }
+    assert_int_equal(search_rough(&none, &parts, done), RULE_OK);
+    for (int i = 0; i < parts.n; i++)
+        assert_true(done[i]);
     pool_free(&none);
     parts_free(&parts);
 }

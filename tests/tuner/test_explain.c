@@ -100,16 +100,28 @@ static void test_fields_and_assumptions(void **state)
 static void test_facts(void **state)
 {
     struct fixture *f = *state;
-    static const char *const facts[][2] = {
-        {"measured_ranks", "--ranks measures more"},        {"planned_device", "--device cpu plans for CPUs"},
-        {"gpus_per_node", "--gpus-per-node says another"},  {"sdpa", "scripts/peers/attention.py"},
-        {"flash_attention_3", "--samples takes that"},      {"rank_order", "no option says another"},
-        {"colour", "colour = v: assumed, somebody's word."}};
+    static const char *const facts[][2] = {{"measured_ranks", "--ranks measures more"},
+                                           {"planned_device", "--device cpu plans for CPUs"},
+                                           {"gpus_per_node", "--gpus-per-node says another"},
+                                           {"sdpa", "scripts/peers/attention.py"},
+                                           {"flash_attention_3", "--samples takes that"},
+                                           {"rank_order", "no option says another"},
+                                           {"samples", "where nothing else runs"},
+                                           {"colour", "colour = v: assumed, somebody's word."}};
     for (int i = 0; i < CHECK_COUNT(facts); i++)
         request_assume(&f->rec.request, facts[i][0], "v", "somebody's word");
     make_document(f);
     for (int i = 0; i < CHECK_COUNT(facts); i++)
         SAYS(f, TERM(facts[i][0]), "v: assumed, somebody's word", facts[i][1]);
+}
+
+/* Few samples need time, not quiet. */
+static void test_few_samples(void **state)
+{
+    struct fixture *f = *state;
+    request_assume(&f->rec.request, "samples", "few", "the budget ended");
+    make_document(f);
+    SAYS(f, TERM("samples"), "samples = few: assumed, the budget ended; the same command with a longer --budget");
 }
 
 /* Every split of the ranks in its own words. */
@@ -320,6 +332,7 @@ int main(void)
         TEST(test_whole),
         TEST(test_memory_terms),
         TEST(test_facts),
+        TEST(test_few_samples),
         TEST(test_groups),
         TEST(test_refusals),
         TEST(test_as_on_the_screen),

@@ -124,7 +124,9 @@ static int search(struct bench_env *env, struct side *side, const struct job *jo
         RANK_CHECK(isfinite(live.candidates[0].time.step_us) && live.candidates[0].time.step_us > 0);
         RANK_CHECK(live.candidates[0].plan.method == job->method);
         RANK_CHECK((live.native_best >= 0) == (job->method == PLAN_METHOD_ULYSSES));
-        if (!was_rough(&live)) /* what was is measured anew */
+        if (was_rough(&live)) /* what was is measured anew */
+            printf("skipped: this machine was too busy for samples that are kept\n");
+        else
             RANK_CHECK(remembered(&request, &session, &live) == 0);
     }
     recommend_free(&live);

@@ -203,7 +203,7 @@ static void test_scale(void **state)
         struct search *search = calloc(1, sizeof *search);
         *search = (struct search){.request = &request, .session = &bench.session, .room_bytes = INFINITY};
         CHECK_OK(candidates_build(&request, &search->candidates));
-        CHECK_OK(search_coarse(search, &request, &search->candidates));
+        CHECK_OK(search_coarse(search, &request, &search->candidates, true));
         bool which[64] = {false}, fits = false;
         assert_true(search->candidates.n < 64);
         CHECK_OK(candidates_price(&request, &search->candidates, &search->pool, PARTS_COARSE, NULL));
