@@ -19,10 +19,8 @@
 enum { PROBES = 3, ALIGNS = 21, ALIGN_US = 60 * 1000 * 1000, NAP_NS = 5 * 1000 * 1000 };
 enum { LOAD_US = 120 * 1000, LOADED_US = 60 * 1000 }; /* a load; the samples of the block behind it */
 enum { LOAD_PART_US = 20 * 1000 };                    /* of a load: is waited for before more is put on the queue */
-enum {
-    LOADED_SAMPLE_US = 5 * 1000,
-    LOADED_LOOP_MAX = 16
-}; /* short iterations behind a load: so many back to back are a sample */
+/* Short iterations behind a load: so many back to back are a sample. */
+enum { LOADED_SAMPLE_US = 5 * 1000, LOADED_LOOP_MAX = 16 };
 enum flag { ELAPSED, INTERRUPT, FAILED, WRONG, PROBE, STEAL, WAIT, THROTTLED, VERIFY_US, BLOCK_US, REAL_US, GPU, FLAGS = GPU + CONDITIONS_GPU };
 
 /* What goes through one comm_max: the ranks' worst of everything. Behind the flags, per sample: its time, then how often a rank lost
@@ -292,6 +290,7 @@ enum status block_warm(struct run *run, struct row *row)
 {
     int least = is_loaded(run, row) ? 2 : 1; /* the last one says how long its loads are */
     int wanted = run->options->warmup > least ? run->options->warmup : least;
+    double shortest = INFINITY; /* behind the first: a spike makes no iteration a long one */
     while (row->warmups < wanted) {
         struct agreed a;
         enum status failed = STATUS_OK;
@@ -303,7 +302,7 @@ enum status block_warm(struct run *run, struct row *row)
         TRY(agree(run, &a, 0));
         if (a.flag[FAILED] > 0)
             return settle_failed(run, row, failed);
-        row->warmups++;
+        shortest = row->warmups++ > 0 ? fmin(shortest, a.flag[REAL_US]) : shortest;
         row->real_us = a.flag[REAL_US];
         if (run->interrupted || left_us(run) <= 0 || warm_enough(run, row))
             break;
@@ -314,7 +313,7 @@ enum status block_warm(struct run *run, struct row *row)
     if (row->c->timing == BENCH_LOOP) /* as nccl-tests, unless that takes seconds */
         row->loop = row->real_us * LOOP < 2e6 ? LOOP : 2;
     else if (is_loaded(run, row))
-        row->loop = bench_loaded_loop(row->real_us);
+        row->loop = bench_loaded_loop(fmin(shortest, row->real_us));
     row->real_us *= row->loop;
     return STATUS_OK;
 }

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "bench/group.h"
+#include "comm/transport.h"
 #include "kernels/gemm.h"
 
 #include <stdarg.h>
@@ -177,14 +178,17 @@ enum status check_serve(struct bench_env *env, const void *data, size_t bytes)
 static void fact_of(const struct bench_env *env, const struct plan *only, bool kernel, char buf[FACT])
 {
     const struct attention *attention = only != NULL ? attention_find(only->attention) : NULL;
-    char plan[160] = "everything";
+    char plan[160] = "everything", libraries[160] = "";
+    size_t n = 0;
+    for (int i = 0; transports[i] != NULL && n < sizeof libraries; i++)
+        n += (size_t)snprintf(libraries + n, sizeof libraries - n, "%s ", transports[i]->version());
     if (only != NULL && kernel)
         text_print(plan, sizeof plan, "kernel %s", only->attention);
     else if (only != NULL)
         text_print(plan, sizeof plan, "%s sp=%d ring=%d %s %s chunks=%d", plan_method_name(only->method), only->sp,
                    plan_ring(only), only->exchange, only->attention, only->chunks);
-    text_print(buf, FACT, "checked:%s:%s:%dx%d:%s:%s %s:%s", version_build(), env->machine, comm_size(env->world),
-               dev_threads(env->dev), env->transport, gemm_name(dev_kind_of(env->dev)),
+    text_print(buf, FACT, "checked:%s:%s:%dx%d:%s:%s%s %s:%s", version_build(), env->machine, comm_size(env->world),
+               dev_threads(env->dev), env->transport, libraries, gemm_name(dev_kind_of(env->dev)),
                attention != NULL && attention->version != NULL ? attention->version() : "", plan);
 }
 

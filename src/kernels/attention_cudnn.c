@@ -421,6 +421,7 @@ const struct attention attention_cudnn_ordered = {
     .name = "cudnn-ordered",
     .stands_for = "",
     .dev = DEV_CUDA,
+    .version = cudnn_version,
     .rounds_calls = true,
     .supports = ordered_supports,
     .prepare = ordered_prepare,

@@ -269,7 +269,7 @@ static void compile_task(void *arg, int64_t task, int thread)
     forget(plan);
     recognise(plan, &place);
     compile(plan, &place);
-    if (plan->why[0])
+    if (plan->why[0] && plan->ncandidates > 0)
         forget(plan); /* perhaps only many at once were too many: it is tried again alone, when it is asked for */
 }
 

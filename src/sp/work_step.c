@@ -81,8 +81,8 @@ static double copied(const struct model *model, const struct problem *problem, c
     double stored = dtype_bytes(problem->dtype), sent = sent_bytes(problem, plan, target);
     double all = params->whole + params->cut, steps = (double)plan->accumulate;
     double fit = all - above(model, bucket), converted = sent > stored ? stored + sent : 0;
-    if (bucket <= 0)
-        return 0;
+    if (bucket <= 0) /* sptune: with ZeRO-1 ranks have whole gradients, which are cleared */
+        return plan->zero_stage == 1 ? 4 * all : 0;
     if (plan->zero_stage < 3)
         return reduces * (2 * stored * fit + 2 * stored * all + 2 * converted * all);
     double into = converted > 0 ? converted * all : 2 * stored * fit; /* larger ones become fp32, too */

@@ -132,17 +132,11 @@ static void differs_text(const struct recommend_candidate *row, const struct rec
         text_print(buf, size, "offload %s", plan_offload_name(q->offload));
     else if (p->loss != q->loss)
         text_print(buf, size, "loss %s", plan_loss_name(q->loss));
-    else if (p->mlp != q->mlp)
-        text_print(buf, size, "mlp %s", plan_mlp_name(q->mlp));
-    else if (plan_ring(p) != plan_ring(q))
-        text_print(buf, size, "ring %d", plan_ring(q));
     else if (p->chunks != q->chunks)
         text_print(buf, size, "%d chunk%s", q->chunks, q->chunks == 1 ? "" : "s");
-    else if (exchange || class)
-        text_print(buf, size, "%s%s%s", exchange ? q->exchange : "", exchange && class ? ", " : "",
-                   class ? from->attention_class : "");
     else
-        text_print(buf, size, "dp_shard %d", q->dp_shard);
+        text_print(buf, size, "%s%s%s", exchange ? q->exchange : "", exchange && class ? ", " : "",
+                   class || !exchange ? from->attention_class : "");
 }
 
 static struct verdict why_lost(const struct request *request, const struct recommend_candidate *row,

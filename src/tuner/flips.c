@@ -199,7 +199,7 @@ static void say_next(const struct search *search, struct recommendation *out)
     else if (search->rough == RULE_TAINTED || now->untimed.rule == RULE_TAINTED)
         text_print(out->next_measurement, size, "the same on a quieter machine: %s slowed what was timed",
                    search_disturber(r->dev));
-    else if (search->rough == RULE_BUDGET && r->effort != REQUEST_ESTIMATE)
+    else if (search->rough == RULE_BUDGET && !now->timed && r->effort != REQUEST_ESTIMATE)
         text_print(out->next_measurement, size, "the same with a longer --budget: estimates are of a few samples");
     else if (!now->timed && r->replay)
         text_print(out->next_measurement, size, "the same without --replay: this is an estimate from small shapes");

@@ -215,7 +215,7 @@ static void hand_over(struct search *search, struct recommendation *out)
     if (search->rough == RULE_TAINTED)
         request_assume(&out->request, "samples", "disturbed", search_disturber(search->request->dev));
     else if (search->rough == RULE_BUDGET)
-        request_assume(&out->request, "samples", "few", "the budget ended");
+        request_assume(&out->request, "samples", "few", "the estimates' share of the budget ended");
 }
 
 /* What to replay instead. Rows of a busy machine were good for a rough estimate when they were taken, and are not kept. */

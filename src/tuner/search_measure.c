@@ -275,11 +275,20 @@ static void say_rough(const struct search *search, enum rule why)
         log_warn("%s slows what is timed: estimates are taken all the same, and are rough",
                  search_disturber(search->request->dev));
     else
-        log_warn("the budget ended before all was timed: estimates are of a few samples, and rough");
+        log_warn("estimates had their share of the budget before all was timed: they are of a few samples, and rough");
+}
+
+static enum status any_price(struct search *search, bool *out)
+{
+    *out = false;
+    TRY(candidates_price(search->request, &search->candidates, &search->pool, search->level, &search->scale));
+    for (int i = 0; i < search->candidates.n; i++)
+        *out = *out || search->candidates.rows[i].priced;
+    return STATUS_OK;
 }
 
 /* A busy machine, or one whose checks took the time, gets a rough estimate rather than none: in a part of the time that is left, and what
- * had none then, of a busy machine or where an estimate is all that is asked for, in all of it. What is measured so is not kept for later. */
+ * had none then in all of it, unless only time was short and there is an answer by now. What is measured so is not kept for later. */
 static enum status measure_rough(struct search *search, const struct parts *parts, bool *done,
                                  const struct bench_options *general)
 {
@@ -293,8 +302,10 @@ static enum status measure_rough(struct search *search, const struct parts *part
             break;
         say_rough(search, why);
         search->rough = search->rough == RULE_TAINTED ? RULE_TAINTED : why;
-        bool all = why == RULE_TAINTED || search->request->effort == REQUEST_ESTIMATE;
-        search_phase(search, all ? shares[i] : shares[0], COARSE_FLOOR_US);
+        bool some = false; /* then the rest of the time is for detail */
+        if (i > 0 && why == RULE_BUDGET && search->request->effort != REQUEST_ESTIMATE)
+            TRY(any_price(search, &some));
+        search_phase(search, some ? shares[0] : shares[i], COARSE_FLOOR_US);
         if (why == RULE_TAINTED)
             options.repeats = -1;
         options.warmup = 1;

@@ -24,8 +24,8 @@ struct search {
     int checked, check_total, check_remembered;
     struct sample replayed; /* the first one that a replay took, without its times */
     bool mixed;             /* another one differs from it */
-    enum rule
-        rough; /* RULE_OK, or why estimates had to do with few samples: RULE_TAINTED, a busy machine, or RULE_BUDGET */
+    /* RULE_OK, or why estimates had to do with few samples: RULE_TAINTED, a busy machine, or RULE_BUDGET. */
+    enum rule rough;
 };
 
 /* An estimate takes this long when the budget allows less, and up to twice as long again for what got no sample then. */

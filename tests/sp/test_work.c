@@ -393,6 +393,9 @@ static void optimizer_bytes(void **state)
     work_zero(&four, &problem, &plan, sptune, &zero);
     same_bytes(zero.optimizer_bytes, all * 38);
     same_bytes(zero.copied_bytes, 0);
+    plan.zero_stage = 1;
+    work_zero(&four, &problem, &plan, sptune, &zero);
+    same_bytes(zero.copied_bytes, all * 4);
     /* Of 8 ranks, 4 to a sequence: sums in fp32. */
     problem = of_model(&four, 32768, 8);
     plan = small_plan(4, 8);

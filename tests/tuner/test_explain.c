@@ -119,9 +119,10 @@ static void test_facts(void **state)
 static void test_few_samples(void **state)
 {
     struct fixture *f = *state;
-    request_assume(&f->rec.request, "samples", "few", "the budget ended");
+    request_assume(&f->rec.request, "samples", "few", "the estimates' share of the budget ended");
     make_document(f);
-    SAYS(f, TERM("samples"), "samples = few: assumed, the budget ended; the same command with a longer --budget");
+    SAYS(f, TERM("samples"),
+         "samples = few: assumed, the estimates' share of the budget ended; the same command with a longer --budget");
 }
 
 /* Every split of the ranks in its own words. */

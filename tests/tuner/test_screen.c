@@ -122,9 +122,9 @@ static void test_disturbed(void **state)
     SAYS(screen, "samples=disturbed: other work on these GPUs, or heat, slowed what was timed");
     free(screen);
     answer.request.nassumptions = before;
-    request_assume(&answer.request, "samples", "few", "the budget ended");
+    request_assume(&answer.request, "samples", "few", "the estimates' share of the budget ended");
     screen = screen_of();
-    SAYS(screen, "samples=few: the budget ended before all was timed; the estimates are rough");
+    SAYS(screen, "samples=few: the estimates' share of the budget ended before all was timed;");
     free(screen);
 }
 
