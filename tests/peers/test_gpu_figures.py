@@ -233,7 +233,8 @@ class GpuFigures(unittest.TestCase):
 
     def test_docs_have_what_is_kept(self):
         """All files of these parts are kept, and every line of them stands in its page as it is shown."""
-        kept = (("measurement-gpu.md", "h200x2", "exchange,packs,nccl-tests,attention"), ("training.md", "h200x2", "verify"), ("training.md", "h200", "verify-4,resume"))
+        kept = (("measurement-gpu.md", "h200x2", "exchange,packs,nccl-tests"), ("measurement-gpu.md", "h200", "attention,emitted-1,emitted-wide-1,proved-1"),
+                ("training.md", "h200x2", "verify"), ("training.md", "h200", "verify-4,resume"))
         for page, machine, parts in kept:
             docs = set(self.lines("docs", page))
             self.assertEqual([line for line in self.shown(machine, parts) if line not in docs], [], page)
@@ -243,6 +244,16 @@ class GpuFigures(unittest.TestCase):
         said = [re.split(", | and ", group) for group in found.groups()]
         rows = [line.split(" | ") for line in self.shown("h200x2", "exchange") if line.startswith("| one tensor of ")]
         self.assertEqual(said, [[row[0].split()[4] for row in rows], [row[1] for row in rows]])
+
+    def test_readme_has_attention_that_is_kept(self):
+        text = " ".join(self.lines("README.md"))
+        said = re.search(r"`cudnn`, called from C, reaches (.*?) times .* `flash2` reaches (.*?) times PyTorch's flash kernel forward and (.*?) backward", text)
+        rows = [line.split(" | ") for line in self.shown("h200", "attention") if line.startswith("| attention ")]
+        found = []
+        for kernel, ways in (("cudnn", ("fwd", "bwd")), ("flash2", ("fwd",)), ("flash2", ("bwd",))):
+            ratios = [row[1] for row in rows if row[0].endswith("/ " + kernel) and row[0].split()[2].rstrip(",") in ways]
+            found.append(f"{min(ratios)} to {max(ratios)}")
+        self.assertEqual(list(said.groups()), found)
 
 
 if __name__ == "__main__":
