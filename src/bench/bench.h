@@ -2,7 +2,7 @@
  *
  * A case is a plain value (it is broadcast to the ranks as bytes); a subject is one file exporting one const struct bench_subject and
  * one row in bench_subjects[]. Every rank calls bench_run with the same cases; rank 0 gets the samples. Method (docs/measurement.md):
- * correctness first; warm-up, of what computes on GPUs before each block; ranks aligned before each timed iteration; time is the maximum
+ * correctness first; warm-up, of what computes on GPUs before each block; ranks aligned before each sample; time is the maximum
  * over ranks; the cases of one call are interleaved in random order; hot, cold or used buffers; receive buffers poisoned before and verified
  * after timed iterations; raw times kept; stop when the 95 % interval of the median is narrow or the budget ends; conditions watched, tainted
  * blocks repeated, then waived.

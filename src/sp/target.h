@@ -74,6 +74,7 @@ struct target {
     struct target_memory memory;
     struct target_elementwise elementwise;
     double optimizer_bytes; /* that a step of the optimizer reads and writes for each element that a rank owns */
+    double cleared_bytes;   /* ZeRO-1: of each element of whole gradients beside a rank's sums, once a step */
     bool sums_whole;        /* ZeRO-1 and -2: every rank has the sums of all gradients, though it needs its part */
     bool keeps_late;        /* ZeRO-3: a product keeps its input after it ran: layers run their last one again, too */
     struct verdict (*check)(const struct model *model, const struct problem *problem, const struct plan *plan);

@@ -90,5 +90,6 @@ const struct target target_sptune = {
     /* train/params_step.c: AdamW reads fp32 weight, gradient and two moments, writes three of them, and the weight in bf16, 30; the norm
      * reads gradients, 4; they are cleared, 4. */
     .optimizer_bytes = 38,
+    .cleared_bytes = 4,
     .check = native_check,
 };

@@ -67,7 +67,7 @@ struct work_zero {
     int calls;
     int64_t optimizer_elems;            /* elements this rank updates */
     double optimizer_bytes;             /* read and written there */
-    double copied_bytes; /* and in copies of gradients in all micro-steps; priced with them, hidden behind nothing */
+    double gradient_bytes; /* and of whole gradients, copied or cleared, in all micro-steps; hidden behind nothing */
 };
 void work_zero(const struct model *model, const struct problem *problem, const struct plan *plan,
                const struct target *target, struct work_zero *out);

@@ -81,8 +81,8 @@ static double copied(const struct model *model, const struct problem *problem, c
     double stored = dtype_bytes(problem->dtype), sent = sent_bytes(problem, plan, target);
     double all = params->whole + params->cut, steps = (double)plan->accumulate;
     double fit = all - above(model, bucket), converted = sent > stored ? stored + sent : 0;
-    if (bucket <= 0) /* sptune: with ZeRO-1 ranks have whole gradients, which are cleared */
-        return plan->zero_stage == 1 ? 4 * all : 0;
+    if (bucket <= 0)
+        return 0;
     if (plan->zero_stage < 3)
         return reduces * (2 * stored * fit + 2 * stored * all + 2 * converted * all);
     double into = converted > 0 ? converted * all : 2 * stored * fit; /* larger ones become fp32, too */
@@ -118,13 +118,14 @@ void work_zero(const struct model *model, const struct problem *problem, const s
     if (stage == 0 || (stage < 3 && target->sums_whole)) /* all-reduce: reduce-scatter and all-gather of the sums */
         reduce *= 2;
     double own = ceil(params.whole / group + params.cut / cut_group);
+    double cleared = stage == 1 ? target->cleared_bytes * (params.whole + params.cut) : 0;
     *out = (struct work_zero){.gather_bytes = whole(gather),
                               .reduce_bytes = whole(reduce),
                               .group = group,
                               .calls = problem->world > 1 ? (int)(calls < INT32_MAX ? calls : INT32_MAX) : 0,
                               .optimizer_elems = whole(own),
                               .optimizer_bytes = own * target->optimizer_bytes,
-                              .copied_bytes = copied(model, problem, plan, target, &params, own, reduces)};
+                              .gradient_bytes = copied(model, problem, plan, target, &params, own, reduces) + cleared};
 }
 
 int work_loss_products(const struct plan *plan)

@@ -223,10 +223,12 @@ static void part_formula(const struct explain_document *d, const struct plan *pl
         work_zero(&d->model, &p, plan, d->target, &zero);
         explain_say(out, 2, "  once a step: %s elements of this rank x %g bytes, read and written at the copy rate",
                     units_format_count(zero.optimizer_elems, a), d->target->optimizer_bytes);
-        if (zero.copied_bytes > 0)
-            explain_say(out, 2,
-                        "  %s in copies of gradients, in all micro-steps; overlapped with nothing, so an upper bound",
-                        units_format_bytes(zero.copied_bytes, b));
+        if (zero.gradient_bytes > 0)
+            explain_say(
+                out, 2,
+                "  %s of whole gradients, copied or cleared, in all micro-steps; overlapped with nothing, so an "
+                "upper bound",
+                units_format_bytes(zero.gradient_bytes, b));
         return;
     case PART_ELEMENTWISE:
         explain_say(

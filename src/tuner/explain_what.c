@@ -132,7 +132,7 @@ static double zero_bytes(const struct explain_document *d, const struct plan *pl
     struct work_zero zero;
     explain_problem(d, plan, &problem);
     work_zero(&d->model, &problem, plan, d->target, &zero);
-    *optimizer = zero.optimizer_bytes + zero.copied_bytes;
+    *optimizer = zero.optimizer_bytes + zero.gradient_bytes;
     return (double)zero.gather_bytes + (double)zero.reduce_bytes;
 }
 

@@ -159,7 +159,7 @@ enum status parts_states(const struct parts_build *build)
     traffic.arriving = (double)zero.reduce_bytes;
     TRY(parts_collective(build, &traffic));
     struct part copy = copy_of(build, PRICE_OPTIMIZER);
-    double bytes = zero.optimizer_bytes + zero.copied_bytes;
+    double bytes = zero.optimizer_bytes + zero.gradient_bytes;
     copy.times = bytes / (2.0 * (double)copy.c.bytes); /* a copy reads and writes */
     return copy.times > 0 ? parts_append(build, &copy) : STATUS_OK;
 }

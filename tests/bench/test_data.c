@@ -50,23 +50,23 @@ static float plain_rounded(enum dtype dtype, float value)
 enum { DIM_MAX = 4099, TOKENS = 2 }; /* more than a piece, and no multiple of anything */
 static const int dims[] = {1, 3, 4, 10, 31, 32, 33, 80, 128, 4095, 4096, DIM_MAX};
 
+static struct data_side two_heads(void *memory, enum dtype dtype, int dim)
+{
+    return (struct data_side){
+        .base = memory, .dtype = dtype, .batch = 1, .seq = TOKENS, .heads = 2, .dim = dim, .token_stride = 2 * dim};
+}
+
 static void test_values(void **state)
 {
     (void)state;
     static float row[DIM_MAX], memory[TOKENS * 2 * DIM_MAX];
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
         for (int d = 0; d < CHECK_COUNT(dims); d++) {
-            struct data_side side = {.base = memory,
-                                     .dtype = (enum dtype)dtype,
-                                     .batch = 1,
-                                     .seq = TOKENS,
-                                     .heads = 2,
-                                     .dim = dims[d],
-                                     .token_stride = 2 * dims[d],
-                                     .batch_first = 3,
-                                     .position_first = 1 << 20,
-                                     .head_first = 5,
-                                     .copy = 1};
+            struct data_side side = two_heads(memory, (enum dtype)dtype, dims[d]);
+            side.batch_first = 3;
+            side.position_first = 1 << 20;
+            side.head_first = 5;
+            side.copy = 1;
             data_fill(9, DATA_DV, &side);
             for (int r = 0; r < 2 * TOKENS; r++) {
                 int64_t position = (1 << 20) + r / 2;
@@ -90,13 +90,7 @@ static void test_bits_are_checked(void **state)
     static uint32_t memory[TOKENS * 2 * DIM_MAX];
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
         for (int d = 0; d < CHECK_COUNT(dims); d++) {
-            struct data_side side = {.base = memory,
-                                     .dtype = (enum dtype)dtype,
-                                     .batch = 1,
-                                     .seq = TOKENS,
-                                     .heads = 2,
-                                     .dim = dims[d],
-                                     .token_stride = 2 * dims[d]};
+            struct data_side side = two_heads(memory, (enum dtype)dtype, dims[d]);
             int bytes = dtype_bytes(side.dtype);
             int64_t last = (int64_t)TOKENS * 2 * dims[d] - 1;
             unsigned char *at = (unsigned char *)memory + last * bytes;

@@ -278,6 +278,7 @@ static void test_absent(void **state)
     verdict = kernel->supports(&shape);
     assert_int_equal(verdict.rule, RULE_KERNEL_CANNOT);
     assert_true(kernel->unordered && !attention_find("cudnn-ordered")->unordered);
+    assert_true(kernel->version != NULL && attention_find("cudnn-ordered")->version == kernel->version);
     setenv("SPTUNE_CUDNN", before, 1);
 }
 

@@ -382,39 +382,39 @@ static void optimizer_bytes(void **state)
     work_zero(&four, &problem, &plan, accelerate, &zero);
     /* into the bucket, laid out, divided, moved: 4 each */
     same_bytes(zero.optimizer_bytes, all * 70);
-    same_bytes(zero.copied_bytes, all * 16 - outer * 8);
+    same_bytes(zero.gradient_bytes, all * 16 - outer * 8);
     plan.accumulate = 2;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.copied_bytes, all * (16 + 18) - outer * 16); /* the second is added to the first */
+    same_bytes(zero.gradient_bytes, all * (16 + 18) - outer * 16); /* the second is added to the first */
     plan.accumulate = 1;
     plan.zero_stage = 2;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.copied_bytes, all * 8 - outer * 4);
+    same_bytes(zero.gradient_bytes, all * 8 - outer * 4);
     work_zero(&four, &problem, &plan, sptune, &zero);
     same_bytes(zero.optimizer_bytes, all * 38);
-    same_bytes(zero.copied_bytes, 0);
+    same_bytes(zero.gradient_bytes, 0);
     plan.zero_stage = 1;
     work_zero(&four, &problem, &plan, sptune, &zero);
-    same_bytes(zero.copied_bytes, all * 4);
+    same_bytes(zero.gradient_bytes, all * 4);
     /* Of 8 ranks, 4 to a sequence: sums in fp32. */
     problem = of_model(&four, 32768, 8);
     plan = small_plan(4, 8);
     plan.zero_stage = 3;
     work_zero(&four, &problem, &plan, accelerate, &zero);
     same_bytes(zero.optimizer_bytes, all / 8 * 70);
-    same_bytes(zero.copied_bytes, all * (6 + 8 + 8) - outer * 8 + all / 8 * (6 + 4));
+    same_bytes(zero.gradient_bytes, all * (6 + 8 + 8) - outer * 8 + all / 8 * (6 + 4));
     plan.zero_stage = 2;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.copied_bytes, all * (4 + 4 + 2 * 6) - outer * 4);
+    same_bytes(zero.gradient_bytes, all * (4 + 4 + 2 * 6) - outer * 4);
     plan.zero_stage = 3;
     /* An MLP above it; experts are not. */
     four.hidden = 65536;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.copied_bytes, all * 22 - (outer + 4.0 * 3 * 65536 * 14336) * 8 + all / 8 * 10);
+    same_bytes(zero.gradient_bytes, all * 22 - (outer + 4.0 * 3 * 65536 * 14336) * 8 + all / 8 * 10);
     four.experts = 2;
     four.experts_per_token = 1;
     work_zero(&four, &problem, &plan, accelerate, &zero);
-    same_bytes(zero.copied_bytes, all * 22 - outer * 8 + all / 8 * 10);
+    same_bytes(zero.gradient_bytes, all * 22 - outer * 8 + all / 8 * 10);
 }
 
 static void zero_traffic(void **state)

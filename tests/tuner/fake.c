@@ -84,7 +84,7 @@ double fake_step_us(const struct fake *fake, const struct request *r, const stru
     struct work_zero zero;
     work_zero(&r->model, &r->problem, plan, r->target, &zero);
     double wire = (double)(zero.gather_bytes + zero.reduce_bytes) / fake->collective_GBps * 1e-3;
-    double optimizer = (zero.optimizer_bytes + zero.copied_bytes) / fake->copy_GBps * 1e-3;
+    double optimizer = (zero.optimizer_bytes + zero.gradient_bytes) / fake->copy_GBps * 1e-3;
     micro += work_elementwise(&r->model, &problem, plan, r->target) / fake->copy_GBps * 1e-3;
     return micro * (double)plan->accumulate + wire + optimizer;
 }
